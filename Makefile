@@ -1,0 +1,33 @@
+# Two commands on a fresh machine: `make quickstart` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: quickstart test slow-test lint format clean
+
+quickstart: .venv/ready  ## Install, then train and compare on the built-in corpus
+	$(BIN)/fastformer quickstart
+
+test: .venv/ready lint  ## Lint, then the default test suite
+	$(BIN)/pytest -n 2 --dist loadscope
+
+slow-test: .venv/ready  ## Long runs and large inputs
+	$(BIN)/pytest -m slow
+
+lint: .venv/ready
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+format: .venv/ready
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+# constraints.txt carries the exact versions; torch is pinned there because newer builds pull gigabytes of CUDA.
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'fastformer needs Python 3.11 or newer; try: make PYTHON=python3.12')"
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet -c constraints.txt torch
+	$(BIN)/pip install --quiet -c constraints.txt -e ".[dev]"
+	touch $@
+
+clean:
+	rm -rf .venv build dist src/*.egg-info .pytest_cache .ruff_cache .hypothesis

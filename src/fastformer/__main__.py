@@ -1,0 +1,5 @@
+"""`python -m fastformer`: the command line."""
+
+from fastformer.cli import main
+
+main()

@@ -1,0 +1,266 @@
+"""The command line: a verb calls the function of the same name and prints what it returns."""
+
+import json
+import os
+import sys
+from contextlib import nullcontext
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fastformer.errors import Interrupted, UserError
+
+app = typer.Typer(
+    name="fastformer",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    help="Long text in linear time on any machine: train, evaluate and use Fastformer and its six rivals.\n\n"
+    "Start with `fastformer quickstart`. Training leaves a run folder; every other verb needs only its path.",
+)
+train_app = typer.Typer(no_args_is_help=True, help="Train a model for a task; leaves a run folder.")
+app.add_typer(train_app, name="train")
+
+
+class Format(StrEnum):
+    """Formats of standard input."""
+
+    lines = "lines"
+    csv = "csv"
+    tsv = "tsv"
+    jsonl = "jsonl"
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and show no progress.")]
+Seed = Annotated[int, typer.Option(help="Random seed: the same seed gives the same model.")]
+TextColumn = Annotated[str | None, typer.Option(help="Column that holds the text. Guessed when obvious.")]
+LabelColumn = Annotated[str | None, typer.Option(help="Column that holds the label. Guessed when obvious.")]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as `fastformer train` leaves it.")]
+Texts = Annotated[
+    str, typer.Argument(metavar="FILE", help="A table, a .txt of one text a line, or - for standard input.")
+]
+InputFormat = Annotated[Format | None, typer.Option(help="Format of standard input; files say it by their name.")]
+
+_DATA_HELP = (
+    "CSV, TSV, JSONL or Parquet (plain or .gz), a folder of LABEL/*.txt, a folder saved by `datasets`, a Hub name, "
+    "or `builtin`."
+)
+
+
+@app.command()
+def quickstart(
+    output: Annotated[Path, typer.Option(help="Run folder to write (replaced if it is there).")] = Path(
+        "runs/quickstart"
+    ),
+    seed: Seed = 0,
+    json_: Json = False,
+) -> None:
+    """Train a classifier on the built-in corpus, compare it with TF-IDF, and show three predictions.
+
+    The corpus is the docstrings of the Python packages installed here; the label is the library they come from, with
+    library names masked. Nothing is downloaded. Takes two to three minutes on two cores.
+    """
+    from fastformer.quickstart import quickstart as run
+
+    result = run(output, seed=seed, show_progress=not json_)
+    if json_:
+        return _print_json(result)
+    rows = result["rows"]
+    title = f"Built-in corpus: {rows['train']:,} training, {rows['test']:,} test docstrings"
+    methods = ("fastformer", "tf-idf + logistic regression", "majority class")
+    _print_table(title, {name: result[name] for name in methods}, ("accuracy", "macro_f", "seconds"))
+    for example in result["examples"]:
+        text = " ".join(example["text"].split())
+        sure = max(example["probabilities"].values())
+        print(f"\n“{text[:160]}…”\n  predicted {example['label']} ({sure:.0%}), really {example['true']}")
+    print(f"\nThe model is in {result['output']}. Try:\n  echo 'Compute the eigenvalues of a matrix.' | ", end="")
+    print(f"fastformer predict {result['output']} -")
+
+
+@train_app.command("classification")
+def train_classification(
+    train: Annotated[str, typer.Option(help=f"Training data: {_DATA_HELP}")],
+    output: Annotated[Path, typer.Option(help="Run folder to write.")],
+    validation: Annotated[
+        str | None, typer.Option(help="Data to choose the epoch on [default: a tenth of --train].")
+    ] = None,
+    test: Annotated[str | None, typer.Option(help="Data that is only scored, at the end.")] = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    regression: Annotated[bool, typer.Option("--regression", help="Labels are numbers, not classes.")] = False,
+    mixer: Annotated[
+        str,
+        typer.Option(help="fastformer, transformer, longformer, bigbird, linformer, linear or poolingformer."),
+    ] = "fastformer",
+    preset: Annotated[str, typer.Option(help="default, paper-amazon, paper-imdb or paper-mind.")] = "default",
+    tokenizer: Annotated[str | None, typer.Option(help="word, bpe, nltk, or the path of a saved tokenizer.")] = None,
+    glove: Annotated[str | None, typer.Option(help="GloVe file (text, .gz or .zip) to start from.")] = None,
+    max_length: Annotated[int | None, typer.Option(min=1, help="Cut texts after so many tokens.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the training data.")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Texts to a step.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(min=0.0, help="Adam's learning rate.")] = None,
+    seed: Seed = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted training in --output.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in --output when done.")] = False,
+    json_: Json = False,
+) -> None:
+    """Train a text classifier.
+
+    Labels may be strings or integers; lists of labels (JSONL, Parquet; `a|b` in CSV) train a multi-label model. Texts
+    of any length are read, the file may be larger than memory, and Ctrl-C leaves a checkpoint that `--resume` continues
+    from.
+
+    Example: `fastformer train classification --train reviews.csv --test held-out.csv --output runs/reviews`
+    """
+    from fastformer.tasks.classification import train as run
+
+    metrics = run(
+        train,
+        validation,
+        test,
+        output=output,
+        mixer=mixer,
+        preset=preset,
+        text_column=text_column,
+        label_column=label_column,
+        regression=regression,
+        tokenizer=tokenizer,
+        glove=glove,
+        max_length=max_length,
+        epochs=epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        seed=seed,
+        resume=resume,
+        overwrite=overwrite,
+        show_progress=not json_,
+    )
+    if json_:
+        return _print_json(metrics)
+    scores = {part: metrics[part] for part in ("validation", "test") if part in metrics}
+    _print_table(f"{output}", scores, tuple(metrics["validation"]))
+    print(f"{metrics['train_seconds']:.0f} s for {metrics['rows']['train']:,} rows. The model is in {output}.")
+
+
+@app.command()
+def evaluate(
+    run: RunFolder,
+    data: Annotated[str, typer.Argument(metavar="FILE", help=_DATA_HELP)],
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    json_: Json = False,
+) -> None:
+    """Score a trained model on labelled data.
+
+    Columns are those of the training unless given.
+    """
+    opened, task = _open(run)
+    result = task.evaluate(opened, data, text_column=text_column, label_column=label_column, show_progress=not json_)
+    if json_:
+        return _print_json(result)
+    _print_table(data, {str(run): result}, tuple(result))
+
+
+@app.command()
+def predict(
+    run: RunFolder,
+    data: Annotated[
+        str, typer.Argument(metavar="FILE", help="A table, a .txt of one text a line, or - for standard input.")
+    ] = "-",
+    output: Annotated[Path | None, typer.Option(help="Write here instead of to standard output.")] = None,
+    text_column: TextColumn = None,
+    format: InputFormat = None,
+) -> None:
+    """Predict labels: one JSON object a line with the label and all probabilities, in input order.
+
+    Example: `fastformer predict runs/reviews new.csv > labels.jsonl`
+    """
+    opened, task = _open(run)
+    from fastformer.run_folder import writing_text
+
+    destination = nullcontext(sys.stdout) if output is None else writing_text(output)
+    with destination as out:
+        task.predict(
+            opened,
+            data,
+            out,
+            text_column=text_column,
+            format=_format(data, format),
+            show_progress=output is not None or not sys.stdout.isatty(),
+        )
+
+
+@app.command()
+def embed(
+    run: RunFolder,
+    data: Annotated[
+        str, typer.Argument(metavar="FILE", help="A table, a .txt of one text a line, or - for standard input.")
+    ],
+    output: Annotated[Path, typer.Option(help="File to write: .npy or .parquet.")] = Path("vectors.npy"),
+    text_column: TextColumn = None,
+    format: InputFormat = None,
+    json_: Json = False,
+) -> None:
+    """Turn texts into vectors: one row a text, in input order."""
+    opened, task = _open(run)
+    count, width = task.embed(
+        opened, data, output, text_column=text_column, format=_format(data, format), show_progress=not json_
+    )
+    if json_:
+        return _print_json({"rows": count, "width": width, "output": str(output)})
+    print(f"{count:,} vectors of width {width} in {output}.")
+
+
+def _open(folder: Path) -> tuple[Any, Any]:
+    from fastformer.run_folder import open_run
+    from fastformer.tasks import task_module
+
+    run = open_run(folder)
+    return run, task_module(run.task)
+
+
+def _format(data: str, format: Format | None) -> str | None:
+    return (format or Format.lines).value if data == "-" else (format and format.value)
+
+
+def _print_json(result: Any) -> None:
+    print(json.dumps(result, indent=2, ensure_ascii=False))
+
+
+def _print_table(title: str, rows: dict[str, dict[str, float]], columns: tuple[str, ...]) -> None:
+    table = Table(title=title, title_justify="left")
+    table.add_column("")
+    for column in columns:
+        table.add_column(column.replace("macro_f", "macro-F").replace("micro_f", "micro-F"), justify="right")
+    for name, scores in rows.items():
+        cells = [scores.get(column) for column in columns]
+        table.add_row(
+            name, *("" if cell is None else f"{cell:,}" if isinstance(cell, int) else f"{cell:.4g}" for cell in cells)
+        )
+    Console().print(table)
+
+
+def _cell(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def main() -> None:
+    """Entry point: a user's mistake is one line and exit code 2, Ctrl-C is 130."""
+    try:
+        app()
+    except UserError as error:
+        print(f"fastformer: {error}", file=sys.stderr)
+        sys.exit(2)
+    except Interrupted as stop:
+        print(f"fastformer: {stop}", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:  # `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

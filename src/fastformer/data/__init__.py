@@ -1,0 +1,1 @@
+"""Files -> examples -> batches. Nothing here knows a model."""

@@ -1,0 +1,159 @@
+"""From token ids to batches: a disk-backed store of encoded texts, length buckets, and padding.
+
+Encoded texts live in one flat file of token ids that is memory-mapped, so a dataset larger than memory trains; only
+the offsets and labels (a few bytes a text) are held.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, Sampler
+
+
+class EncodedTexts(Dataset):
+    """Token ids and labels of many texts: `texts[i] -> {"input_ids": ids, "labels": label}`."""
+
+    def __init__(self, tokens: np.ndarray, offsets: np.ndarray, labels: np.ndarray | None):
+        self.tokens, self.offsets, self.labels = tokens, offsets, labels
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> dict:
+        item = {"input_ids": self.tokens[self.offsets[index] : self.offsets[index + 1]]}
+        if self.labels is not None:
+            item["labels"] = self.labels[index]
+        return item
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Number of tokens of every text."""
+        return np.diff(self.offsets)
+
+
+class EncodedTextsWriter:
+    """Append encoded texts to a file, then read them back memory-mapped.
+
+    `with EncodedTextsWriter(path) as writer: writer.add(ids) …; texts = writer.finish(labels)`
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.file = path.open("wb")
+        self.lengths: list[int] = []
+
+    def __enter__(self) -> "EncodedTextsWriter":
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.file.close()
+
+    def add(self, ids: np.ndarray) -> None:
+        """Append one text."""
+        self.file.write(np.asarray(ids, dtype=np.int32).tobytes())
+        self.lengths.append(len(ids))
+
+    def finish(self, labels: np.ndarray | None) -> EncodedTexts:
+        """Close the file and open what was written."""
+        self.file.close()
+        offsets = np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
+        # An empty file cannot be mapped; texts without any token are valid all the same.
+        tokens = np.memmap(self.path, dtype=np.int32, mode="r") if offsets[-1] else np.zeros(0, np.int32)
+        return EncodedTexts(tokens, offsets, labels)
+
+
+class Subset(Dataset):
+    """Some of the encoded texts, in the order of `indices`."""
+
+    def __init__(self, texts: EncodedTexts, indices: np.ndarray):
+        self.texts, self.indices = texts, indices
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, index: int) -> dict:
+        return self.texts[self.indices[index]]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Number of tokens of every text."""
+        return self.texts.lengths[self.indices]
+
+    @property
+    def labels(self) -> np.ndarray:
+        """Labels in the order of `indices`."""
+        return self.texts.labels[self.indices]
+
+
+class LengthBucketSampler(Sampler[int]):
+    """Random order in which every `batch_size` consecutive texts have similar lengths, so little is padded.
+
+    The order is a function of the seed and the epoch alone: an interrupted epoch resumes where it was. Texts are
+    shuffled, sorted by length within groups of `group` batches, and the batches shuffled again.
+    """
+
+    def __init__(self, lengths: np.ndarray, batch_size: int, seed: int, group: int = 50):
+        self.lengths, self.batch_size, self.seed, self.group = lengths, batch_size, seed, group
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch whose order the next iteration gives."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        random = np.random.default_rng([self.seed, self.epoch])
+        order = random.permutation(len(self.lengths))
+        # At least four groups, or a small dataset would have the same batches in every epoch.
+        group = self.batch_size * max(1, min(self.group, len(order) // (4 * self.batch_size)))
+        batches = []
+        for start in range(0, len(order), group):
+            texts = order[start : start + group]
+            texts = texts[np.argsort(self.lengths[texts], kind="stable")]
+            batches += np.split(texts, range(self.batch_size, len(texts), self.batch_size))
+        # The one batch that may be smaller stays last, so that batches keep their borders.
+        *full, last = batches
+        for index in random.permutation(len(full)):
+            yield from full[index].tolist()
+        yield from last.tolist()
+
+
+def pad_batch(texts: list[np.ndarray], pad_token_id: int) -> dict[str, Tensor]:
+    """Right-pad token ids to `input_ids` and `attention_mask`, (batch, longest), at least one place wide."""
+    longest = max(1, *(len(ids) for ids in texts)) if texts else 1
+    input_ids = np.full((len(texts), longest), pad_token_id, dtype=np.int64)
+    mask = np.zeros((len(texts), longest), dtype=np.int64)
+    for row, ids in enumerate(texts):
+        input_ids[row, : len(ids)] = ids
+        mask[row, : len(ids)] = 1
+    return {"input_ids": torch.from_numpy(input_ids), "attention_mask": torch.from_numpy(mask)}
+
+
+class PadCollator:
+    """Collate items of `EncodedTexts` to padded tensors."""
+
+    def __init__(self, pad_token_id: int):
+        self.pad_token_id = pad_token_id
+
+    def __call__(self, items: list[dict]) -> dict[str, Tensor]:
+        """Items -> `input_ids`, `attention_mask` and, where there are any, `labels`."""
+        batch = pad_batch([item["input_ids"] for item in items], self.pad_token_id)
+        if "labels" in items[0]:
+            batch["labels"] = torch.from_numpy(np.stack([item["labels"] for item in items]))
+        return batch
+
+
+def token_budget_batches(lengths: np.ndarray, budget: int) -> list[np.ndarray]:
+    """Indices of texts, longest first, in batches of at most `budget` padded tokens (a longer text goes alone)."""
+    order = np.argsort(-lengths, kind="stable")
+    batches, start = [], 0
+    while start < len(order):
+        size = max(1, budget // max(1, int(lengths[order[start]])))
+        batches.append(order[start : start + size])
+        start += size
+    return batches

@@ -1,0 +1,327 @@
+"""Text to token ids: train a tokenizer on a stream of texts, load a saved one, encode in batches.
+
+Three kinds can be trained: `word` (words and single punctuation marks), `bpe` (byte-level BPE, which gives
+back any text exactly) and `nltk` (the paper's `word_tokenize`). All number their tokens in Rust, save as JSON
+alone (`save_pretrained`), begin with [PAD]=0, [UNK]=1, [MASK]=2, and read a text as plain text: they add no
+token of their own, and "[PAD]" written in a document is punctuation and a word. (To fill masks, call a `word`
+or `bpe` tokenizer with `split_special_tokens=False`.)
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from huggingface_hub import HfApi
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase, TokenizersBackend
+
+from fastformer.errors import UserError
+
+SPECIAL_TOKENS = {"pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]"}  # ids 0, 1, 2
+
+# Lengths are capped so that a text without spaces (DNA, a data dump) stays linear and fits in a vocabulary.
+_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+_WORDS = "|".join(
+    [
+        rf"[{_UNSPACED}]\p{{M}}{{0,8}}",  # scripts without spaces: one character and its marks
+        r"\p{N}{1,32}(?:[.,]\p{N}{1,32}){0,8}",  # 1999, 3.14, 1,000,000
+        r"(?:\p{L}\.){2,8}",  # u.s., a.m.
+        rf"(?:(?!(?i:n't)\b)[\p{{L}}\p{{M}}\p{{N}}&&[^{_UNSPACED}]]){{1,64}}",  # a word, up to its n't
+        r"(?i:n't|'(?:s|re|ve|m|ll|d))\b",  # English clitics, as GloVe's own tokenizer has them
+        r"[^\s\p{L}\p{M}\p{N}\p{Cc}\p{Cf}]",  # one mark; control and invisible characters are dropped
+    ]
+)
+_BYTE_RUNS = "|".join(
+    [
+        r"'(?i:s|t|re|ve|m|ll|d)\b",
+        r" ?[\p{L}\p{M}]{1,64}",
+        r" ?\p{N}{1,3}",
+        r" ?[^\s\p{L}\p{M}\p{N}]{1,16}",
+        r"\s{1,64}(?!\S)",
+        r"\s",
+    ]
+)
+
+
+def train_tokenizer(
+    kind: Literal["word", "bpe", "nltk"],
+    texts: Iterable[str],
+    *,
+    vocab_size: int,
+    min_frequency: int = 2,
+    lowercase: bool = True,
+) -> TokenizersBackend:
+    """Train a tokenizer on `texts`, read once and never held in memory together.
+
+    vocab_size: most tokens to keep, the three special ones included; the frequent win.
+    min_frequency: a word (`bpe`: a pair to merge) seen less often is left out, so that [UNK] is seen in training.
+    lowercase: for `word` and `nltk`; `bpe` keeps the text as it is.
+    """
+    if kind not in ("word", "bpe", "nltk"):
+        raise UserError(f"unknown tokenizer {kind!r}; choose word, bpe or nltk")
+    alphabet = pre_tokenizers.ByteLevel.alphabet() if kind == "bpe" else []
+    smallest = len(SPECIAL_TOKENS) + (len(alphabet) or 1)
+    if vocab_size < smallest:
+        raise UserError(f"vocab_size is {vocab_size}; a {kind} tokenizer needs at least {smallest}")
+
+    batches = _batches(texts)
+    tokenizer_class = TokenizersBackend
+    settings = {"model_input_names": ["input_ids", "attention_mask"], "split_special_tokens": True, **SPECIAL_TOKENS}
+    lower = [normalizers.Lowercase()] if lowercase else []
+    keep = {"vocab_size": vocab_size, "min_frequency": min_frequency, "special_tokens": [*SPECIAL_TOKENS.values()]}
+    if kind == "bpe":
+        backend = Tokenizer(models.BPE())
+        byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        backend.pre_tokenizer = pre_tokenizers.Sequence([_split(_BYTE_RUNS), byte_level])
+        backend.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(initial_alphabet=alphabet, show_progress=False, **keep)
+    else:
+        backend = Tokenizer(models.WordLevel(unk_token=SPECIAL_TOKENS["unk_token"]))
+        trainer = trainers.WordLevelTrainer(show_progress=False, **keep)
+    if kind == "word":
+        # NFKC joins letters and their accents (and full-width forms); it never removes an accent.
+        apostrophe = normalizers.Replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
+        backend.normalizer = normalizers.Sequence([normalizers.NFKC(), apostrophe, *lower])
+        backend.pre_tokenizer = _split(_WORDS)
+    elif kind == "nltk":
+        tokenizer_class = NltkTokenizer
+        settings["sentence_split"] = sentence_split = "punkt" if _punkt() else "rule"
+        batches = ([nltk_words(text, sentence_split) for text in batch] for batch in batches)
+        backend.normalizer = normalizers.Sequence(lower)
+        backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+
+    backend.train_from_iterator(batches, trainer)
+    if backend.get_vocab_size() < smallest:
+        raise UserError(f"no word of the texts occurs {min_frequency} times; give more text")
+    return tokenizer_class(tokenizer_object=backend, **settings)
+
+
+def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
+    """Load a tokenizer from a saved folder, a bare tokenizer.json file or a Hub name, running no code from there.
+
+    One without a padding token gets [PAD] as a new token, so size embeddings by `len(tokenizer)`.
+    """
+    path = Path(source).expanduser()
+    if path.name == "tokenizer.json" and (path.parent / "tokenizer_config.json").is_file():
+        path = path.parent  # the configuration says which class reads the file
+    if not path.exists():
+        tokenizer = _from_hub(str(source))
+    else:
+        try:
+            if path.is_file():
+                tokenizer = TokenizersBackend(tokenizer_file=str(path))
+            else:
+                tokenizer = AutoTokenizer.from_pretrained(str(path), trust_remote_code=False)
+        except Exception as error:  # the Rust half raises plain Exception
+            empty = path.is_dir() and not (path / "tokenizer.json").is_file()
+            reason = "it holds no tokenizer.json" if empty else _first_sentence(error)
+            raise UserError(f"no tokenizer in {source}: {reason}; give one that save_pretrained wrote") from error
+    if isinstance(tokenizer, NltkTokenizer):
+        tokenizer.split("")  # its sentence splitter must be here too
+    _name_special_tokens(tokenizer, source)
+    return tokenizer
+
+
+def encode_batch(
+    tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], max_length: int | None = None
+) -> tuple[list[np.ndarray], int]:
+    """Token ids (int32) of each text, and how many texts were cut at `max_length` tokens (None: no limit).
+
+    A foreign tokenizer's own special tokens are added, and counted in `max_length`.
+    """
+    extra = tokenizer.num_special_tokens_to_add()
+    if max_length is not None and max_length <= extra:
+        raise UserError(f"max_length is {max_length}; this tokenizer needs at least {extra + 1} tokens")
+    encode = _encode_in_rust if tokenizer.is_fast else _encode_in_python
+    rows: list[np.ndarray] = []
+    cut = 0
+    for batch in _batches(texts):
+        cut += encode(tokenizer, batch, max_length, extra, rows)
+    return rows, cut
+
+
+def _encode_in_rust(tokenizer, batch: list[str], max_length: int | None, extra: int, rows: list[np.ndarray]) -> int:
+    backend = tokenizer.backend_tokenizer
+    # An earlier call, or the saved file, may have left these on. Written only when wrong: other threads may read.
+    if backend.truncation is not None:
+        backend.no_truncation()
+    if backend.padding is not None:
+        backend.no_padding()
+    if backend.encode_special_tokens != tokenizer.split_special_tokens:
+        backend.encode_special_tokens = tokenizer.split_special_tokens
+    if isinstance(tokenizer, NltkTokenizer):
+        batch = [tokenizer.split(text) for text in batch]
+    cut = 0
+    for encoding in backend.encode_batch_fast(batch, add_special_tokens=False):
+        if max_length is not None and len(encoding) > max_length - extra:
+            encoding.truncate(max_length - extra, direction=tokenizer.truncation_side)
+            cut += 1
+        if extra:
+            encoding = backend.post_process(encoding)
+        rows.append(np.array(encoding.ids, dtype=np.int32))
+    return cut
+
+
+def _encode_in_python(tokenizer, batch: list[str], max_length: int | None, extra: int, rows: list[np.ndarray]) -> int:
+    cut = 0
+    for text in batch:
+        ids = tokenizer(text, verbose=False)["input_ids"]
+        if max_length is not None and len(ids) > max_length:
+            ids = tokenizer(text, verbose=False, truncation=True, max_length=max_length)["input_ids"]
+            cut += 1
+        rows.append(np.array(ids, dtype=np.int32))
+    return cut
+
+
+class NltkTokenizer(TokenizersBackend):
+    """Words split by NLTK in Python, then numbered by a Rust word-level model that splits at white space.
+
+    `sentence_split`, saved with it, is how sentences were split before words: `punkt` or `rule`. Character
+    offsets refer to the words joined by spaces, not to the text. NLTK takes "[MASK]" apart always.
+    """
+
+    def split(self, text: str) -> str:
+        """The words of `text`, joined by single spaces."""
+        return nltk_words(text, self.init_kwargs["sentence_split"])
+
+    def _encode_plus(self, text, text_pair=None, is_split_into_words=False, **options):
+        def split(value):
+            if isinstance(value, (list, tuple)):
+                return type(value)(split(item) for item in value)
+            return self.split(value) if isinstance(value, str) else value
+
+        if not is_split_into_words:
+            text, text_pair = split(text), split(text_pair)
+        return super()._encode_plus(text, text_pair, is_split_into_words=is_split_into_words, **options)
+
+
+class _NltkConfig(PreTrainedConfig):
+    """Only a key: AutoTokenizer finds a tokenizer class by name once it is registered under a configuration."""
+
+    model_type = "fastformer-nltk-tokenizer"
+
+
+AutoTokenizer.register(_NltkConfig, NltkTokenizer, exist_ok=True)
+
+
+def nltk_words(text: str, sentence_split: Literal["punkt", "rule"]) -> str:
+    """NLTK's `word_tokenize(text)`, joined by spaces, with sentences split by punkt or by a simple rule."""
+    if sentence_split == "rule":
+        sentences = _sentences(text)
+    elif punkt := _punkt():
+        sentences = punkt(text)
+    else:
+        raise UserError(
+            "this tokenizer was trained with NLTK's punkt sentences, whose data is not installed; "
+            "run: python -m nltk.downloader punkt_tab"
+        )
+    tokenize = _nltk_tokenize()
+    return " ".join(word for sentence in sentences for word in tokenize(sentence))
+
+
+_SENTENCE_END = re.compile(r"""[.!?]["'\u201d\u2019)\]}\xbb]*\s+""")
+# What may stand before a full stop that ends no sentence: an initial, u.s, a title or a company form.
+_ABBREVIATION = re.compile(
+    r"(?<!\w)(?<!\w\.)(?:[A-HJ-Z]|(?:[^\W\d_]\.)+[^\W\d_]|(?i:"
+    r"capt|co|col|corp|dr|etc|gen|gov|hon|inc|jr|lt|ltd|messrs|mr|mrs|ms|mt|prof|rep|rev|sen|sgt|sr|st|vs))$"
+)
+
+
+def _sentences(text: str) -> Iterator[str]:
+    """Cut after . ! or ? and white space, except after an abbreviation. Only full stops matter to NLTK's words."""
+    start = 0
+    for end in _SENTENCE_END.finditer(text):
+        if text[end.start()] == "." and _ABBREVIATION.search(text, max(0, end.start() - 12), end.start()):
+            continue
+        yield text[start : end.end()]
+        start = end.end()
+    yield text[start:]
+
+
+@cache
+def _nltk_tokenize() -> Callable[[str], list[str]]:
+    """NLTK's word tokenizer with its own patterns on Python's `re`: same words, less than half the time, and no clock.
+
+    (NLTK 3.10 runs each pattern under a time limit, so that a long text could fail on a busy machine.)
+    """
+    from nltk.tokenize import NLTKWordTokenizer  # nltk takes a second to import
+
+    def plain(rule):
+        pattern, replacement = rule
+        return re.compile(pattern.pattern, pattern.flags & (re.I | re.M | re.S)), replacement
+
+    tokenizer = NLTKWordTokenizer()
+    for name in ("STARTING_QUOTES", "PUNCTUATION", "ENDING_QUOTES"):
+        setattr(tokenizer, name, [plain(rule) for rule in getattr(tokenizer, name)])
+    for name in ("PARENS_BRACKETS", "DOUBLE_DASHES"):
+        setattr(tokenizer, name, plain(getattr(tokenizer, name)))
+    return tokenizer.tokenize
+
+
+@cache
+def _punkt() -> Callable[[str], list[str]] | None:
+    """NLTK's English sentence splitter, or None where its data is not installed."""
+    from nltk.tokenize import PunktTokenizer
+
+    try:
+        return PunktTokenizer("english").tokenize
+    except LookupError:
+        return None
+
+
+def _split(pattern: str) -> pre_tokenizers.PreTokenizer:
+    """Keep what matches, drop the rest."""
+    return pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
+
+
+def _batches(texts: Iterable[str], rows: int = 1000, characters: int = 1_000_000) -> Iterator[list[str]]:
+    """Lists of texts of bounded size. What UTF-8 cannot hold (a broken JSON escape, half a pair) becomes "?"."""
+    if isinstance(texts, str):
+        raise UserError("expected several texts, got one string; put it in a list")
+    batch: list[str] = []
+    size = 0
+    for number, text in enumerate(texts, 1):
+        if not isinstance(text, str):
+            raise UserError(f"text {number} is {text!r:.40}, not a string")
+        batch.append(text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8"))
+        size += len(text)
+        if len(batch) >= rows or size >= characters:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _from_hub(name: str) -> PreTrainedTokenizerBase:
+    try:
+        HfApi().model_info(name, timeout=10)  # asks once, where transformers would try again for a minute
+        problem = None
+    except Exception as error:
+        problem = error
+    try:
+        return AutoTokenizer.from_pretrained(name, trust_remote_code=False, local_files_only=problem is not None)
+    except Exception as error:
+        raise UserError(
+            f"no tokenizer at {name}: there is no such file or folder, and the Hugging Face Hub does not give one "
+            f"({_first_sentence(problem or error)}); check the name"
+        ) from error
+
+
+def _first_sentence(error: Exception) -> str:
+    return re.split(r"[.:]?\s*\n|\. ", f"{str(error).strip() or type(error).__name__}\n", maxsplit=1)[0]
+
+
+def _name_special_tokens(tokenizer: PreTrainedTokenizerBase, source: str | Path) -> None:
+    """Set the roles that a bare file leaves unsaid, from the usual names, and see that there is a padding token."""
+    vocabulary = tokenizer.get_vocab()
+    for role, usual in SPECIAL_TOKENS.items():
+        known = next((name for name in (usual, f"<{usual[1:-1].lower()}>") if name in vocabulary), None)
+        if getattr(tokenizer, role) is None and known:
+            setattr(tokenizer, role, known)
+    if tokenizer.pad_token is None:
+        tokenizer.add_special_tokens({"pad_token": SPECIAL_TOKENS["pad_token"]})
+    if tokenizer.pad_token_id is None:
+        raise UserError(f"the tokenizer at {source} has no padding token and takes none; save it with a pad_token")

@@ -1,0 +1,109 @@
+"""`FastformerConfig`: every choice that shapes a model, one documented field each."""
+
+from typing import Literal
+
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedConfig
+
+
+@strict
+class FastformerConfig(PreTrainedConfig):
+    """Configuration of every model in this package. `mixer` picks the method; the rest is shared.
+
+    Size
+        vocab_size: number of rows of the token embedding.
+        hidden_size: width of every token vector.
+        num_hidden_layers: how many times a layer is applied.
+        num_attention_heads: heads of the mixer; must divide `hidden_size`.
+        intermediate_size: inner width of the feed-forward block (the authors use `hidden_size`).
+
+    The encoder around the mixer
+        mixer: `fastformer`, `transformer`, `longformer`, `bigbird`, `linformer`, `linear` or
+            `poolingformer` (or any name added with `fastformer.mixers.register`).
+        position_embedding_type: `learned` (up to `max_position_embeddings`), `sinusoidal` or `none`
+            (any length).
+        max_position_embeddings: longest input of learned positions and of the Linformer projection.
+        norm: layer norm `post` (after the residual, as the authors), `pre` or `none`.
+        feed_forward: whether a layer has a feed-forward block after the mixer.
+        residual: whether the mixer and the feed-forward block are added to their input.
+        pooling: how token vectors become one text vector: `additive` attention, `mean` or `first`.
+        hidden_act: activation of the feed-forward block.
+        hidden_dropout_prob: dropout after the embedding, the mixer and the feed-forward block.
+        classifier_dropout: dropout before a classification head (`None`: `hidden_dropout_prob`).
+        layer_norm_eps: epsilon of the layer norms.
+        initializer_range: standard deviation of the normal distribution that weights start from.
+        bigram_buckets: if not 0, every token vector has a second one added, for the pair of its predecessor and
+            itself, from a table of so many rows addressed by a hash: word order for a model without positions.
+        token_dropout: in training of a text classifier, the share of tokens removed from each text.
+        share_layers: apply one layer `num_hidden_layers` times (the paper) instead of a stack.
+
+    Fastformer
+        head_form: `headwise`, each head scores and transforms its own slice (the paper), or `full`,
+            scores and transform see all heads and an output projection follows (the authors' code).
+        interaction: how a global vector meets the tokens: `product` (the paper), `add` or `concat`.
+        share_query_value: values use the query projection.
+        share_heads: all heads use the parameters of one (an ablation; `headwise` only).
+
+    Rivals
+        window_size: tokens a Longformer, BigBird or first-level Poolingformer token sees in all,
+            half of them on each side.
+        num_global_tokens: Longformer, BigBird: the first tokens of a text, which see and are seen by all.
+        num_random_tokens: BigBird: random tokens that each token sees.
+        block_size: BigBird: tokens to a block; the three numbers above are rounded up to blocks.
+        random_seed: BigBird: seed of the random pattern.
+        projection_size: Linformer: number of rows that keys and values are projected to.
+        pooling_window_size: Poolingformer: tokens under the second, pooled level.
+        pooling_stride: Poolingformer: distance between two pooled keys; each pools `stride + 1` tokens.
+    """
+
+    model_type = "fastformer"
+
+    vocab_size: int = 30000
+    hidden_size: int = 256
+    num_hidden_layers: int = 2
+    num_attention_heads: int = 16
+    intermediate_size: int = 256
+
+    mixer: str = "fastformer"
+    position_embedding_type: Literal["learned", "sinusoidal", "none"] = "learned"
+    max_position_embeddings: int = 512
+    norm: Literal["post", "pre", "none"] = "post"
+    feed_forward: bool = True
+    residual: bool = True
+    pooling: Literal["additive", "mean", "first"] = "additive"
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.1
+    classifier_dropout: float | None = None
+    layer_norm_eps: float = 1e-12
+    initializer_range: float = 0.02
+    bigram_buckets: int = 0
+    token_dropout: float = 0.0
+    share_layers: bool = True
+
+    head_form: Literal["headwise", "full"] = "headwise"
+    interaction: Literal["product", "add", "concat"] = "product"
+    share_query_value: bool = True
+    share_heads: bool = False
+
+    window_size: int = 8
+    num_global_tokens: int = 8
+    num_random_tokens: int = 8
+    block_size: int = 4
+    random_seed: int = 0
+    projection_size: int = 16
+    pooling_window_size: int = 64
+    pooling_stride: int = 4
+
+    pad_token_id: int | None = 0
+    bos_token_id: int | None = None
+    eos_token_id: int | None = None
+    tie_word_embeddings: bool = True
+
+    def __post_init__(self, **kwargs):
+        super().__post_init__(**kwargs)
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"hidden_size={self.hidden_size} is not divisible by num_attention_heads={self.num_attention_heads}"
+            )
+        if self.share_heads and self.head_form == "full":
+            raise ValueError("share_heads needs head_form='headwise': full-width scores differ from head to head")

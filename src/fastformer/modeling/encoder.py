@@ -1,0 +1,266 @@
+"""`FastformerModel`: embedding, a stack of mixer layers, and a text vector, as a transformers model."""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers import initialization as init
+from transformers.activations import ACT2FN
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.utils import can_return_tuple, logging
+
+from fastformer.mixers import build_mixer
+from fastformer.modeling.configuration import FastformerConfig
+from fastformer.modeling.pooling import POOLINGS
+
+logger = logging.get_logger(__name__)
+
+
+def _norm(config: FastformerConfig, place: str) -> nn.Module:
+    """A layer norm where the configuration wants one at this place (`post` or `pre`), else nothing."""
+    if config.norm == place:
+        return nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+    return nn.Identity()
+
+
+class Tokens(NamedTuple):
+    """What is embedded: every field (batch, length)."""
+
+    ids: Tensor
+    pairs: Tensor | None  # row of the bigram table for each token and its predecessor; 0 where it has none
+    positions: Tensor
+    mask: Tensor
+
+    def drop(self, rate: float) -> "Tokens":
+        """Remove a random share of each text's tokens (never all of them) and close the gaps."""
+        kept = self.mask & (torch.rand(self.mask.shape, device=self.mask.device) >= rate)
+        kept = torch.where(kept.any(dim=1, keepdim=True), kept, self.mask)
+        order = kept.int().argsort(dim=1, descending=True, stable=True)[:, : max(1, int(kept.sum(dim=1).max()))]
+        fields = (self.ids, self.pairs, self.positions, kept)
+        return Tokens(*(None if field is None else field.gather(1, order) for field in fields))
+
+
+class FastformerEmbeddings(nn.Module):
+    """Token vectors, plus those of word pairs and of positions, then norm (post-norm models) and dropout.
+
+    A token's position is its rank among the real tokens of its row, so padding on either side changes nothing.
+    """
+
+    def __init__(self, config: FastformerConfig):
+        super().__init__()
+        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
+        self.bigram_embeddings = None
+        if config.bigram_buckets:
+            # A batch meets few of the rows: its gradient holds these only.
+            self.bigram_embeddings = nn.Embedding(config.bigram_buckets, config.hidden_size, padding_idx=0, sparse=True)
+        self.position_embedding_type = config.position_embedding_type
+        if config.position_embedding_type == "learned":
+            self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.norm = _norm(config, "post")
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def tokens(self, input_ids: Tensor, mask: Tensor, positions: Tensor | None) -> Tokens:
+        """Everything that is looked up for each token."""
+        pairs = None
+        if self.bigram_embeddings is not None:
+            pairs = bigram_rows(input_ids, mask, self.bigram_embeddings.num_embeddings)
+        return Tokens(input_ids, pairs, _ranks(mask) if positions is None else positions, mask)
+
+    def forward(self, tokens: Tokens) -> Tensor:
+        """Vectors (batch, length, width) of the tokens."""
+        x = self.word_embeddings(tokens.ids)
+        if tokens.pairs is not None:
+            x = x + self.bigram_embeddings(tokens.pairs)
+        return self.finish(x, tokens.positions)
+
+    def finish(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Add positions to token vectors; norm and dropout."""
+        if self.position_embedding_type != "none":
+            x = x + self._position_vectors(positions, x)
+        return self.dropout(self.norm(x))
+
+    def _position_vectors(self, positions: Tensor, x: Tensor) -> Tensor:
+        if self.position_embedding_type == "sinusoidal":
+            return sinusoidal_positions(positions, x.shape[-1]).to(x.dtype)
+        limit = self.position_embeddings.num_embeddings
+        if not torch.compiler.is_compiling() and positions.numel() and (longest := int(positions.max()) + 1) > limit:
+            raise ValueError(
+                f"a text has {longest} tokens but this model has learned positions for {limit} "
+                "(max_position_embeddings): cut the text, or build the model with a larger "
+                "max_position_embeddings or position_embedding_type='sinusoidal' or 'none'"
+            )
+        return self.position_embeddings(positions)
+
+
+def _ranks(mask: Tensor) -> Tensor:
+    return (mask.cumsum(dim=1) - 1).clamp(min=0)
+
+
+def bigram_rows(ids: Tensor, mask: Tensor, buckets: int) -> Tensor:
+    """Row 1 … buckets - 1 of a hashed table for each pair (predecessor, token), 0 where one of them is padding."""
+    before, both = ids[:, :-1], mask[:, :-1] & mask[:, 1:]
+    # Multiplicative hashing: the high bits of a product with a large odd number depend on all bits of the pair.
+    product = ((before * 1_000_003 + ids[:, 1:]) * 2_654_435_761) & ((1 << 40) - 1)
+    rows = 1 + (product >> 10) % (buckets - 1)
+    return torch.nn.functional.pad(rows * both, (1, 0))
+
+
+def sinusoidal_positions(positions: Tensor, width: int) -> Tensor:
+    """sin(p·f_j) and cos(p·f_j) side by side, f_j = 10000^(-2j/width): (…, width)."""
+    half = (width + 1) // 2
+    frequencies = torch.exp(torch.arange(half, device=positions.device) * (-2 * math.log(10000.0) / width))
+    angles = positions[..., None] * frequencies
+    return torch.cat([angles.sin(), angles.cos()], dim=-1)[..., :width]
+
+
+class FastformerLayer(GradientCheckpointingLayer):
+    """A mixer and a feed-forward block, each with dropout, residual and norm as the configuration says."""
+
+    def __init__(self, config: FastformerConfig):
+        super().__init__()
+        self.residual = config.residual
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.mixer_pre_norm, self.mixer_post_norm = _norm(config, "pre"), _norm(config, "post")
+        self.mixer = build_mixer(config.mixer, config)
+        self.feed_forward = None
+        if config.feed_forward:
+            self.feed_forward_pre_norm, self.feed_forward_post_norm = _norm(config, "pre"), _norm(config, "post")
+            self.feed_forward = nn.Sequential(
+                nn.Linear(config.hidden_size, config.intermediate_size),
+                ACT2FN[config.hidden_act],
+                nn.Linear(config.intermediate_size, config.hidden_size),
+            )
+
+    def forward(self, x: Tensor, mask: Tensor, output_attentions: bool = False) -> tuple[Tensor, Tensor | None]:
+        """Transform `x` (batch, length, width); also return the mixer's weights if asked and if it forms any."""
+        mixer_input, weights = self.mixer_pre_norm(x), None
+        if output_attentions and hasattr(self.mixer, "forward_with_weights"):
+            mixed, weights = self.mixer.forward_with_weights(mixer_input, mask)
+        else:
+            mixed = self.mixer(mixer_input, mask)
+        x = self.mixer_post_norm(self._add(x, mixed))
+        if self.feed_forward is not None:
+            x = self.feed_forward_post_norm(self._add(x, self.feed_forward(self.feed_forward_pre_norm(x))))
+        return x, weights
+
+    def _add(self, x: Tensor, change: Tensor) -> Tensor:
+        return x + self.dropout(change) if self.residual else self.dropout(change)
+
+
+class FastformerPreTrainedModel(PreTrainedModel):
+    """What all models here share: the configuration class and how weights start."""
+
+    config_class = FastformerConfig
+    base_model_prefix = "fastformer"
+    supports_gradient_checkpointing = True
+    accepts_loss_kwargs = False  # the losses are plain means: Trainer must not expect sums over micro-batches
+    _no_split_modules = ["FastformerEmbeddings", "FastformerLayer"]
+
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, FastformerEmbeddings) and module.bigram_embeddings is not None:
+            # A pair adds nothing until training has seen it.
+            init.zeros_(module.bigram_embeddings.weight)
+
+    @classmethod
+    def from_pretrained(cls, *args, **kwargs) -> Any:
+        """Load as transformers does, then copy the weights out of the file's memory map.
+
+        A mapped weight starts at any odd address, and matrix kernels round differently there: the copy makes a
+        reloaded model's outputs bit for bit those of the saved one.
+        """
+        loaded = super().from_pretrained(*args, **kwargs)
+        model = loaded[0] if isinstance(loaded, tuple) else loaded  # with output_loading_info=True
+        for parameter in model.parameters():
+            parameter.data = parameter.data.clone()
+        return loaded
+
+
+class FastformerModel(FastformerPreTrainedModel):
+    """The bare encoder: token vectors (`last_hidden_state`) and a text vector (`pooler_output`).
+
+    `config.mixer` picks the method. `pooler_output` is `None` with `add_pooling_layer=False`.
+    """
+
+    def __init__(self, config: FastformerConfig, add_pooling_layer: bool = True):
+        super().__init__(config)
+        self.embeddings = FastformerEmbeddings(config)
+        # Shared layers: one module, applied num_hidden_layers times.
+        own_layers = min(1, config.num_hidden_layers) if config.share_layers else config.num_hidden_layers
+        self.layers = nn.ModuleList([FastformerLayer(config) for _ in range(own_layers)])
+        self.final_norm = _norm(config, "pre")
+        self.pooler = POOLINGS[config.pooling](config) if add_pooling_layer else None
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The token embedding."""
+        return self.embeddings.word_embeddings
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Replace the token embedding."""
+        self.embeddings.word_embeddings = value
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        **kwargs,
+    ) -> BaseModelOutputWithPooling:
+        """Encode a batch of texts.
+
+        Args:
+            input_ids: token ids (batch, length); or else
+            inputs_embeds: token vectors (batch, length, hidden_size).
+            attention_mask: 1 at real tokens, 0 at padding, on either side; default all real.
+            position_ids: positions; default the rank of each token among the real ones of its row.
+            output_attentions: with `mixer="fastformer"`, also return for each layer the weights of its
+                global query and global key, (batch, 2, heads, length). The other mixers have none to return.
+            output_hidden_states: also return the embedding and every layer's output.
+            kwargs: `return_dict=False` returns a tuple.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("give either input_ids or inputs_embeds")
+        if output_attentions is None:
+            output_attentions = self.config.output_attentions
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+
+        tokens = input_ids if input_ids is not None else inputs_embeds
+        if attention_mask is None:
+            mask = torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device)
+        else:
+            mask = attention_mask.bool()
+
+        if input_ids is None:  # vectors may be anything: there are no words to pair
+            x = self.embeddings.finish(inputs_embeds, _ranks(mask) if position_ids is None else position_ids)
+        else:
+            words = self.embeddings.tokens(input_ids, mask, position_ids)
+            if self.training and self.config.token_dropout:
+                words = words.drop(self.config.token_dropout)
+                mask = words.mask
+            x = self.embeddings(words)
+        hidden_states, attentions = [x], []
+        for depth in range(self.config.num_hidden_layers):
+            layer = self.layers[0 if self.config.share_layers else depth]
+            x, weights = layer(x, mask, output_attentions)
+            hidden_states.append(x)
+            attentions.append(weights)
+        x = hidden_states[-1] = self.final_norm(x)
+
+        if output_attentions and None in attentions:
+            logger.warning_once(f"mixer={self.config.mixer!r} forms no attention weights: `attentions` is None")
+            output_attentions = False
+        return BaseModelOutputWithPooling(
+            last_hidden_state=x,
+            pooler_output=None if self.pooler is None else self.pooler(x, mask),
+            hidden_states=tuple(hidden_states) if output_hidden_states else None,
+            attentions=tuple(attentions) if output_attentions else None,
+        )

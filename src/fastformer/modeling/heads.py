@@ -1,0 +1,135 @@
+"""Models with a head: sequence classification, token classification, masked language modelling."""
+
+from torch import Tensor, nn
+from transformers.activations import ACT2FN
+from transformers.modeling_outputs import MaskedLMOutput, SequenceClassifierOutput, TokenClassifierOutput
+from transformers.utils import can_return_tuple
+
+from fastformer.modeling.configuration import FastformerConfig
+from fastformer.modeling.encoder import FastformerModel, FastformerPreTrainedModel
+
+
+def _needs_every_token(config: FastformerConfig) -> None:
+    if config.token_dropout:
+        raise ValueError(f"token_dropout={config.token_dropout} removes tokens: only a text classifier can train so")
+
+
+def _classifier_dropout(config: FastformerConfig) -> nn.Dropout:
+    rate = config.classifier_dropout
+    return nn.Dropout(config.hidden_dropout_prob if rate is None else rate)
+
+
+class FastformerForSequenceClassification(FastformerPreTrainedModel):
+    """One label, several labels or a number for a text: a linear map of the text vector.
+
+    With `labels` the loss is cross-entropy (integer labels), binary cross-entropy a class (float labels of shape
+    (batch, num_labels)) or squared error (`num_labels=1`), or as `config.problem_type` says.
+    """
+
+    def __init__(self, config: FastformerConfig):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.fastformer = FastformerModel(config)
+        self.dropout = _classifier_dropout(config)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs,
+    ) -> SequenceClassifierOutput:
+        """Logits (batch, num_labels), and the loss when `labels` are given; see `FastformerModel.forward`."""
+        outputs = self.fastformer(input_ids, attention_mask, position_ids, inputs_embeds, return_dict=True, **kwargs)
+        logits = self.classifier(self.dropout(outputs.pooler_output))
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+        return SequenceClassifierOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+class FastformerForTokenClassification(FastformerPreTrainedModel):
+    """A label for every token: a linear map of the token vectors. Labels of -100 are left out of the loss."""
+
+    def __init__(self, config: FastformerConfig):
+        super().__init__(config)
+        _needs_every_token(config)
+        self.num_labels = config.num_labels
+        self.fastformer = FastformerModel(config, add_pooling_layer=False)
+        self.dropout = _classifier_dropout(config)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs,
+    ) -> TokenClassifierOutput:
+        """Logits (batch, length, num_labels), and the loss when `labels` (batch, length) are given."""
+        outputs = self.fastformer(input_ids, attention_mask, position_ids, inputs_embeds, return_dict=True, **kwargs)
+        logits = self.classifier(self.dropout(outputs.last_hidden_state))
+        loss = None
+        if labels is not None:
+            loss = nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        return TokenClassifierOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+class FastformerForMaskedLM(FastformerPreTrainedModel):
+    """A word for every masked token; the output matrix is the token embedding (`tie_word_embeddings`).
+
+    Labels of -100 are left out of the loss.
+    """
+
+    _tied_weights_keys = {"decoder.weight": "fastformer.embeddings.word_embeddings.weight"}
+
+    def __init__(self, config: FastformerConfig):
+        super().__init__(config)
+        _needs_every_token(config)
+        self.fastformer = FastformerModel(config, add_pooling_layer=False)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.activation = ACT2FN[config.hidden_act]
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
+        self.post_init()
+
+    def get_output_embeddings(self) -> nn.Module:
+        """The output matrix."""
+        return self.decoder
+
+    def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
+        """Replace the output matrix."""
+        self.decoder = new_embeddings
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs,
+    ) -> MaskedLMOutput:
+        """Logits (batch, length, vocab_size), and the loss when `labels` (batch, length) are given."""
+        outputs = self.fastformer(input_ids, attention_mask, position_ids, inputs_embeds, return_dict=True, **kwargs)
+        logits = self.decoder(self.norm(self.activation(self.dense(outputs.last_hidden_state))))
+        loss = None
+        if labels is not None:
+            loss = nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        return MaskedLMOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )

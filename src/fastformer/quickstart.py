@@ -1,0 +1,47 @@
+"""The first command a newcomer runs: train, compare and predict on the built-in corpus, offline."""
+
+from pathlib import Path
+from typing import Any
+
+from fastformer.data.tables import read_rows
+from fastformer.progress import say
+from fastformer.run_folder import open_run
+from fastformer.tasks.classification import verbs
+from fastformer.tasks.classification.baselines import majority_baseline, tfidf_baseline
+
+
+def quickstart(output: str | Path = "runs/quickstart", seed: int = 0, show_progress: bool = True) -> dict[str, Any]:
+    """Train a Fastformer classifier on docstrings of the installed libraries (which library is this from?).
+
+    Returns its test scores beside TF-IDF with logistic regression and a majority guess on the same split, and three
+    example predictions. Leaves a run folder at `output`.
+    """
+    if show_progress:
+        say("Which Python library does a docstring come from? Reading the docstrings installed here.")
+    metrics = verbs.train(
+        "builtin",
+        "builtin",
+        "builtin",
+        output=output,
+        seed=seed,
+        overwrite=True,
+        show_progress=show_progress,
+    )
+    train, test = (list(read_rows("builtin", split=split)) for split in ("train", "test"))
+    if show_progress:
+        say("Training TF-IDF + logistic regression on the same rows for comparison.")
+    classifier = verbs.Classifier(open_run(output))
+    picked = test[:: len(test) // 3][:3]
+    outputs = classifier.runner([row.text for row in picked], classifier.logits)
+    examples = [
+        {"text": row.text, "true": row.label, **classifier.describe(logits)}
+        for row, logits in zip(picked, outputs, strict=True)
+    ]
+    return {
+        "rows": {**metrics["rows"], "test": len(test)},
+        "fastformer": {**metrics["test"], "seconds": metrics["train_seconds"]},
+        "tf-idf + logistic regression": tfidf_baseline(train, test),
+        "majority class": majority_baseline(train, test),
+        "examples": examples,
+        "output": str(output),
+    }

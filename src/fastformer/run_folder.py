@@ -1,0 +1,171 @@
+"""The run folder: everything a trained model needs, in files that other tools read.
+
+    run.json            what this is: task, settings, data files, version   <- marks a finished run
+    config.json         model configuration                 } read by transformers'
+    model.safetensors   weights                             } from_pretrained
+    tokenizer.json      tokenizer (and tokenizer_config.json)
+    metrics.json        results
+    README.md           model card
+    checkpoints/        only while training: what --resume continues from
+
+Files are written aside and renamed into place, so a full disk or a crash leaves an older run as it was.
+"""
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from safetensors import SafetensorError
+from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from fastformer.data.tokenizers import load_tokenizer
+from fastformer.errors import UserError
+from fastformer.progress import quiet_libraries
+from fastformer.version import __version__
+
+RUN_FILE = "run.json"
+CHECKPOINTS = "checkpoints"
+_ASIDE = ".saving"
+
+
+@dataclass
+class Run:
+    """An opened run folder. `record` is its run.json."""
+
+    folder: Path
+    record: dict[str, Any]
+
+    @property
+    def task(self) -> str:
+        """The task the run was trained for."""
+        return self.record["task"]
+
+    def load_model(self, model_class: type[PreTrainedModel]) -> PreTrainedModel:
+        """The trained model on the CPU, in float32 whatever it was stored in, ready to predict."""
+        try:
+            config = AutoConfig.from_pretrained(self.folder, trust_remote_code=False)
+            if not isinstance(config, model_class.config_class):
+                raise ValueError(f"config.json describes a {config.model_type!r} model")
+            with quiet_libraries():
+                model = model_class.from_pretrained(self.folder, config=config, dtype="float32", use_safetensors=True)
+        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+            raise UserError(
+                f"{self.folder}: the model cannot be loaded ({_one_line(error)}); train it again"
+            ) from error
+        return model.eval()
+
+    def load_metrics(self) -> dict[str, Any]:
+        """The results that were written when it was trained."""
+        return json.loads((self.folder / "metrics.json").read_text(encoding="utf-8"))
+
+    def load_tokenizer(self) -> PreTrainedTokenizerBase:
+        """The tokenizer the model was trained with."""
+        return load_tokenizer(self.folder)
+
+
+def open_run(folder: str | Path) -> Run:
+    """Open a finished run, or say why this folder is none."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such run folder; `fastformer train … --output {folder}` makes one")
+    try:
+        record = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+        if not isinstance(record, dict) or "task" not in record:
+            raise ValueError("it names no task")
+    except FileNotFoundError:
+        if (folder / CHECKPOINTS).is_dir():
+            raise UserError(f"{folder}: training has not finished; run the same command with --resume") from None
+        raise UserError(f"{folder}: not a run folder (no {RUN_FILE} in it); give the --output of a training") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder / RUN_FILE}: cannot be read ({_one_line(error)}); train the run again") from error
+    return Run(folder, record)
+
+
+def claim_output(folder: str | Path, *, resume: bool, overwrite: bool) -> Path:
+    """Check that a training may write to `folder`, before any work is done; nothing there is changed yet."""
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder}: is a file; give --output a folder")
+    existing = {path.name for path in folder.iterdir()} - {_ASIDE} if folder.exists() else set()
+    if existing and not existing & {RUN_FILE, CHECKPOINTS}:
+        raise UserError(f"{folder}: is not empty and not a run folder; give --output another place")
+    if not overwrite:
+        if RUN_FILE in existing:
+            raise UserError(f"{folder}: holds a finished run; give another --output, or --overwrite to replace it")
+        if CHECKPOINTS in existing and not resume:
+            raise UserError(f"{folder}: holds an interrupted run; --resume continues it, --overwrite starts anew")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be made ({error.strerror}); give --output another place") from error
+    return folder
+
+
+def save_run(
+    folder: Path,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    record: dict[str, Any],
+    metrics: dict[str, Any],
+    card: str,
+) -> None:
+    """Write a finished run: all files aside first, then each renamed into place, run.json last."""
+    aside = folder / _ASIDE
+    shutil.rmtree(aside, ignore_errors=True)
+    with explain_full_disk(folder), quiet_libraries():
+        try:
+            aside.mkdir(parents=True)
+            model.save_pretrained(aside)
+            tokenizer.save_pretrained(aside)
+            (aside / "README.md").write_text(card, encoding="utf-8")
+            write_json(aside / "metrics.json", metrics)
+            write_json(aside / RUN_FILE, {"fastformer": __version__, **record})
+            for path in sorted(aside.iterdir(), key=lambda path: path.name == RUN_FILE):
+                os.replace(path, folder / path.name)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON that people read too."""
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def writing_text(path: Path) -> Iterator[TextIO]:
+    """Open a result file for writing; it appears under its name only when complete."""
+    aside = path.with_name(f".{path.name}.saving")
+    with explain_full_disk(path):
+        try:
+            with open(aside, "w", encoding="utf-8") as file:
+                yield file
+            os.replace(aside, path)
+        except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+            raise UserError(f"{path}: cannot be written ({error.strerror}); give another place") from error
+        finally:
+            with suppress(OSError):
+                aside.unlink()
+
+
+@contextmanager
+def explain_full_disk(folder: Path) -> Iterator[None]:
+    """Turn the many faces of a full disk into one clear line."""
+    try:
+        yield
+    except (OSError, SafetensorError, RuntimeError) as error:
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        # The Rust and C++ writers wrap the system's error in a message of their own.
+        if full or "No space left" in str(error) or "file write failed" in str(error):
+            raise UserError(f"{folder}: the disk is full, nothing was replaced; free some space") from error
+        raise
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

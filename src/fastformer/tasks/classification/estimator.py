@@ -1,0 +1,175 @@
+"""`TextClassifier`: the classifier as a scikit-learn estimator."""
+
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from fastformer.data.tables import Row
+from fastformer.errors import Interrupted, UserError
+from fastformer.inference import TextRunner
+from fastformer.run_folder import claim_output, open_run, save_run
+from fastformer.tasks.classification.card import model_card
+from fastformer.tasks.classification.fit import fit_classifier
+from fastformer.tasks.classification.metrics import probabilities
+from fastformer.tasks.classification.presets import get_preset
+from fastformer.tasks.classification.verbs import Classifier
+
+
+class TextClassifier(ClassifierMixin, BaseEstimator):
+    """Fastformer text classifier with scikit-learn's interface: texts in, labels out.
+
+    It clones, cross-validates, grid-searches and pickles. Labels may be strings or integers; where every label is a
+    list or tuple, any number of labels a text is learned. A setting left at `None` is the preset's.
+
+    Parameters
+        mixer: the method, `fastformer` or a rival.
+        preset: `default`, `paper-amazon`, `paper-imdb` or `paper-mind`.
+        tokenizer: `word`, `bpe`, `nltk`, or the path of a saved tokenizer.
+        glove: a GloVe file to start the token vectors from.
+        max_length: tokens after which a text is cut.
+        epochs, batch_size, learning_rate: training.
+        random_state: seed; the same seed gives the same model.
+        verbose: show progress.
+
+    After `fit`: `classes_`, `model_` (a `FastformerForSequenceClassification`) and `tokenizer_`.
+    """
+
+    def __init__(
+        self,
+        mixer: str = "fastformer",
+        preset: str = "default",
+        tokenizer: str | None = None,
+        glove: str | None = None,
+        max_length: int | None = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        random_state: int = 0,
+        verbose: bool = False,
+    ):
+        self.mixer = mixer
+        self.preset = preset
+        self.tokenizer = tokenizer
+        self.glove = glove
+        self.max_length = max_length
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, texts: Iterable[str], labels: Sequence[Any]) -> "TextClassifier":
+        """Train on texts and their labels; a tenth of them is held out to choose the epoch."""
+        texts, labels = _checked_texts(texts), list(labels)
+        if len(texts) != len(labels):
+            raise ValueError(f"{len(texts)} texts but {len(labels)} labels")
+        several = bool(labels) and all(isinstance(label, list | tuple | set | frozenset) for label in labels)
+        known = np.unique([name for names in labels for name in names] if several else labels)
+        original = {str(name): name for name in known}
+        rows = [
+            Row(text, [str(name) for name in label] if several else str(label))
+            for text, label in zip(texts, labels, strict=True)
+        ]
+        settings = get_preset(self.preset, self.mixer).with_overrides(
+            tokenizer=self.tokenizer,
+            max_length=self.max_length,
+            training={
+                "epochs": self.epochs,
+                "batch_size": self.batch_size,
+                "learning_rate": self.learning_rate,
+                "seed": self.random_state,
+            },
+            model={},
+        )
+        with tempfile.TemporaryDirectory(prefix="fastformer-") as folder, _plain_interrupt():
+            fitted = fit_classifier(
+                rows,
+                None,
+                kind="multi" if several else "single",
+                preset=settings,
+                mixer=self.mixer,
+                glove=self.glove,
+                checkpoints=Path(folder) / "checkpoints",
+                show_progress=self.verbose,
+            )
+        self.model_, self.tokenizer_, self._space = fitted.model, fitted.tokenizer, fitted.space
+        self.classes_ = np.array([original[name] for name in fitted.space.names])
+        data = {"train": "TextClassifier.fit", "text_column": None, "label_column": None}
+        self._metrics, self._record = fitted.metrics(), fitted.record(self.preset, self.glove, data)
+        return self
+
+    def predict_proba(self, texts: Iterable[str]) -> np.ndarray:
+        """Probabilities (texts, classes), columns in the order of `classes_`."""
+        check_is_fitted(self, "model_")
+        texts = _checked_texts(texts)
+        runner = TextRunner(self.model_, self.tokenizer_, self.tokenizer_.model_max_length)
+        logits = list(runner(texts, lambda **inputs: self.model_(**inputs).logits))
+        return probabilities(self._space, np.stack(logits) if logits else np.zeros((0, len(self.classes_))))
+
+    def predict(self, texts: Iterable[str]) -> np.ndarray | list[list[Any]]:
+        """The most likely label of each text; where several labels are learned, a list of labels a text."""
+        chances = self.predict_proba(texts)
+        if self._space.kind == "single":
+            return self.classes_[chances.argmax(axis=1)]
+        return [self.classes_[row > 0.5].tolist() for row in chances]
+
+    def score(self, texts: Iterable[str], labels: Sequence[Any], sample_weight=None) -> float:
+        """Accuracy; where several labels are learned, the share of texts with exactly the right ones."""
+        predicted = self.predict(texts)
+        if self._space.kind == "single":
+            right = np.asarray(predicted) == np.asarray(labels)
+        else:
+            right = [set(ours) == set(theirs) for ours, theirs in zip(predicted, labels, strict=True)]
+        return float(np.average(right, weights=sample_weight))
+
+    def save(self, folder: str | Path) -> None:
+        """Save as a run folder, which the command line and transformers read too."""
+        check_is_fitted(self, "model_")
+        folder = claim_output(folder, resume=False, overwrite=True)
+        record = {
+            **self._record,
+            "estimator": self.get_params(),
+            "integer_labels": bool(np.issubdtype(self.classes_.dtype, np.integer)),
+        }
+        card = model_card(record, self._metrics, self._space, folder.name)
+        save_run(folder, self.model_, self.tokenizer_, record=record, metrics=self._metrics, card=card)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "TextClassifier":
+        """Load a run folder of a classifier, saved here or trained on the command line."""
+        run = open_run(folder)
+        if run.task != "classification" or run.record["label_kind"] == "number":
+            raise UserError(f"{folder}: a run of {run.task}, not of a text classifier")
+        loaded = Classifier(run)
+        self = cls(**run.record.get("estimator", {"mixer": run.record["mixer"], "preset": run.record["preset"]}))
+        self.model_, self.tokenizer_, self._space = loaded.model, loaded.runner.tokenizer, loaded.space
+        self._metrics, self._record = run.load_metrics(), run.record
+        names = loaded.space.names
+        self.classes_ = np.array([int(name) for name in names] if run.record.get("integer_labels") else names)
+        return self
+
+
+@contextmanager
+def _plain_interrupt() -> Iterator[None]:
+    """Nothing is left to resume from here, so Ctrl-C is what it is everywhere in Python."""
+    try:
+        yield
+    except Interrupted:
+        raise KeyboardInterrupt from None
+
+
+def _checked_texts(texts: Iterable[str]) -> list[str]:
+    """Texts as a list; a single string is a mistake that would otherwise be read letter by letter."""
+    if isinstance(texts, str):
+        raise ValueError("give a list of texts, not one string")
+    texts = list(texts)
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(f"text {index} is a {type(text).__name__}, not a string")
+    return texts

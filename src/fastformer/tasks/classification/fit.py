@@ -1,0 +1,275 @@
+"""From rows to a trained classifier: the one path behind `fastformer train classification` and `TextClassifier`."""
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedTokenizerBase, set_seed
+
+from fastformer.data.batches import EncodedTexts, PadCollator, Subset
+from fastformer.data.glove import load_glove
+from fastformer.data.tables import Row
+from fastformer.data.tokenizers import load_tokenizer, train_tokenizer
+from fastformer.errors import UserError
+from fastformer.modeling import FastformerConfig, FastformerForSequenceClassification
+from fastformer.progress import progress_bar, say
+from fastformer.run_folder import explain_full_disk, write_json
+from fastformer.tasks.classification.data import (
+    LabelCounter,
+    LabelKind,
+    LabelSpace,
+    encode_rows,
+    hold_out,
+    label_space,
+)
+from fastformer.tasks.classification.metrics import BEST_METRIC, SCORES, scores
+from fastformer.tasks.classification.presets import Preset
+from fastformer.training import train_model
+
+
+@dataclass
+class Fitted:
+    """A trained classifier and how it came about."""
+
+    model: FastformerForSequenceClassification
+    tokenizer: PreTrainedTokenizerBase
+    space: LabelSpace
+    preset: Preset
+    rows: dict[str, int]  # texts trained and validated on
+    seconds: float
+    history: list[dict[str, Any]]  # validation scores of every epoch
+
+    def metrics(self) -> dict[str, Any]:
+        """What metrics.json says of the training."""
+        epochs = [
+            {name.removeprefix("eval_"): value for name, value in epoch.items() if name.startswith("eval_")}
+            for epoch in self.history
+        ]
+        best = max(epochs, key=lambda epoch: epoch[BEST_METRIC[self.space.kind]])
+        return {
+            "train_seconds": round(self.seconds, 1),
+            "rows": self.rows,
+            "parameters": self.model.num_parameters(),
+            "validation": {name: best[name] for name in SCORES[self.space.kind]},
+            "epochs": epochs,
+        }
+
+    def record(self, preset: str, glove: str | None, data: dict[str, Any]) -> dict[str, Any]:
+        """What run.json says of it."""
+        return {
+            "task": "classification",
+            "label_kind": self.space.kind,
+            "mixer": self.model.config.mixer,
+            "preset": preset,
+            "settings": asdict(self.preset),
+            "glove": glove,
+            "data": data,
+        }
+
+
+def fit_classifier(
+    train: Iterable[Row],
+    validation: Iterable[Row] | None,
+    *,
+    kind: LabelKind,
+    preset: Preset,
+    mixer: str,
+    checkpoints: Path,
+    glove: str | None = None,
+    resume: bool = False,
+    show_progress: bool = True,
+    names: tuple[str, str] = ("training data", "validation data"),
+) -> Fitted:
+    """Train a classifier on rows that can be read more than once; `names` are what error messages call them.
+
+    `checkpoints` holds encoded texts and checkpoints; the caller deletes it once the result is safe.
+    """
+    started = time.monotonic()
+    if resume:
+        _check_same_settings(checkpoints, preset, mixer, glove)
+    else:
+        shutil.rmtree(checkpoints, ignore_errors=True)
+    with explain_full_disk(checkpoints):
+        checkpoints.mkdir(parents=True, exist_ok=True)
+        write_json(checkpoints / "settings.json", _settings(preset, mixer, glove))
+
+        tokenizer, space, total = _read_vocabulary_and_labels(
+            train, kind, preset, checkpoints / "tokenizer", names[0], show_progress
+        )
+        encoded = _encode(train, tokenizer, space, preset, checkpoints / "train.tokens", names[0], total, show_progress)
+        if validation is None:
+            training, validating = hold_out(encoded, kind, preset.training.seed)
+        else:
+            path = checkpoints / "validation.tokens"
+            training = Subset(encoded, np.arange(len(encoded)))
+            encoded = _encode(validation, tokenizer, space, preset, path, names[1], None, show_progress)
+            validating = Subset(encoded, np.arange(len(encoded)))
+        _check_same_data(checkpoints / "data.json", training, validating, resume)
+
+    set_seed(preset.training.seed)
+    model = _build_model(preset, mixer, tokenizer, space)
+    if glove is not None:
+        found = _fill_embedding(model, tokenizer, glove, preset.training.seed)
+        if show_progress:
+            say(f"GloVe has vectors for {found:,} of {len(tokenizer):,} words.")
+
+    scale = _Standardizer.of(space, training.labels)
+    for texts in {id(part.texts): part.texts for part in (training, validating)}.values():
+        texts.labels = scale.apply(texts.labels)
+    history = train_model(
+        model,
+        training,
+        validating,
+        settings=preset.training,
+        collate=PadCollator(tokenizer.pad_token_id),
+        compute_metrics=lambda result: scores(space, result.predictions, result.label_ids),
+        best_metric=BEST_METRIC[kind],
+        folder=checkpoints,
+        resume=resume,
+        show_progress=show_progress,
+    )
+    scale.fold_into(model)
+    rows = {"train": len(training), "validation": len(validating)}
+    return Fitted(model.eval(), tokenizer, space, preset, rows, time.monotonic() - started, history)
+
+
+def _read_vocabulary_and_labels(
+    rows: Iterable[Row], kind: LabelKind, preset: Preset, folder: Path, where: str, show: bool
+) -> tuple[PreTrainedTokenizerBase, LabelSpace, int]:
+    """First reading: train the tokenizer (unless a saved one is given or training resumes) and collect the labels."""
+    counter = LabelCounter(rows, kind)
+    with progress_bar("Reading", show=show) as advance:
+
+        def texts():
+            for text in counter:
+                advance(1)
+                yield text
+
+        if folder.is_dir():  # resuming: the very same tokenizer
+            tokenizer = load_tokenizer(folder)
+        elif preset.tokenizer in ("word", "bpe", "nltk"):
+            tokenizer = train_tokenizer(
+                preset.tokenizer, texts(), vocab_size=preset.vocab_size, min_frequency=preset.min_frequency
+            )
+        else:
+            tokenizer = load_tokenizer(preset.tokenizer)
+        if not counter.total:
+            for _ in texts():
+                pass
+    space = label_space(kind, counter.counts, where)
+    tokenizer.model_max_length = preset.max_length
+    tokenizer.save_pretrained(folder)
+    return tokenizer, space, counter.total
+
+
+def _encode(rows, tokenizer, space, preset, path, where, total, show) -> EncodedTexts:
+    with progress_bar("Encoding", total=total, show=show) as advance:
+        encoded, cut = encode_rows(rows, tokenizer, space, preset.max_length, path, where, advance)
+    if cut and show:
+        say(f"{where}: {cut:,} of {len(encoded):,} texts were longer than {preset.max_length:,} tokens and were cut.")
+    return encoded
+
+
+def _build_model(
+    preset: Preset, mixer: str, tokenizer: PreTrainedTokenizerBase, space: LabelSpace
+) -> FastformerForSequenceClassification:
+    labels = {} if space.kind == "number" else {"id2label": dict(enumerate(space.names))}
+    try:
+        config = FastformerConfig(
+            **{
+                "max_position_embeddings": preset.max_length,
+                **preset.model,
+                "mixer": mixer,
+                "vocab_size": len(tokenizer),
+                "pad_token_id": tokenizer.pad_token_id,
+                "num_labels": space.size,
+                "problem_type": space.problem_type,
+                **labels,
+            }
+        )
+        return FastformerForSequenceClassification(config)
+    except ValueError as error:
+        raise UserError(" ".join(str(error).split())) from error
+
+
+def _fill_embedding(model, tokenizer, glove: str, seed: int) -> int:
+    embedding = model.get_input_embeddings()
+    vectors, found = load_glove(
+        glove, tokenizer.get_vocab(), embedding.embedding_dim, seed=seed, pad_token=tokenizer.pad_token
+    )
+    with torch.no_grad():
+        embedding.weight.copy_(torch.from_numpy(vectors))
+    return found
+
+
+@dataclass
+class _Standardizer:
+    """Trains regression on targets of mean 0 and variance 1, then folds the two numbers into the last layer."""
+
+    mean: float = 0.0
+    deviation: float = 1.0
+
+    @classmethod
+    def of(cls, space: LabelSpace, labels: np.ndarray) -> "_Standardizer":
+        if space.kind != "number":
+            return cls()
+        return cls(float(labels.mean()), float(labels.std()) or 1.0)
+
+    def apply(self, labels: np.ndarray) -> np.ndarray:
+        if (self.mean, self.deviation) == (0.0, 1.0):
+            return labels
+        return (labels - np.float32(self.mean)) / np.float32(self.deviation)
+
+    def fold_into(self, model: FastformerForSequenceClassification) -> None:
+        if (self.mean, self.deviation) == (0.0, 1.0):
+            return
+        with torch.no_grad():
+            model.classifier.weight.mul_(self.deviation)
+            model.classifier.bias.mul_(self.deviation).add_(self.mean)
+
+
+def _settings(preset: Preset, mixer: str, glove: str | None) -> dict[str, Any]:
+    return json.loads(json.dumps({"mixer": mixer, "glove": glove, **asdict(preset)}))
+
+
+def _check_same_settings(checkpoints: Path, preset: Preset, mixer: str, glove: str | None) -> None:
+    """Resuming with other settings would be neither run."""
+    path = checkpoints / "settings.json"
+    if not path.is_file():
+        return
+    before, now = json.loads(path.read_text(encoding="utf-8")), _settings(preset, mixer, glove)
+    before |= before.pop("training")
+    now |= now.pop("training")
+    for name in now:
+        if before.get(name) != now[name]:
+            raise UserError(
+                f"{checkpoints.parent}: the interrupted run has {name}={before.get(name)!r}, this command "
+                f"{name}={now[name]!r}; use the same settings to --resume, or --overwrite to start anew"
+            )
+
+
+def _check_same_data(path: Path, training: Subset, validating: Subset, resume: bool) -> None:
+    """Remember a fingerprint of the encoded data; refuse to resume on other data."""
+    fingerprint = {"train": _fingerprint(training), "validation": _fingerprint(validating)}
+    if resume and path.is_file() and json.loads(path.read_text(encoding="utf-8")) != fingerprint:
+        raise UserError(
+            f"{path.parent.parent}: the data has changed since the run was interrupted; "
+            "give the same files to --resume, or --overwrite to start anew"
+        )
+    write_json(path, fingerprint)
+
+
+def _fingerprint(part: Subset) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for array in (part.indices, part.texts.offsets, part.texts.labels):
+        digest.update(np.ascontiguousarray(array).data)
+    for start in range(0, len(part.texts.tokens), 1 << 24):
+        digest.update(np.ascontiguousarray(part.texts.tokens[start : start + (1 << 24)]).data)
+    return digest.hexdigest()

@@ -1,0 +1,46 @@
+"""Scores of predictions, by scikit-learn. Larger `BEST_METRIC[kind]` is better."""
+
+import numpy as np
+from scipy.special import expit, softmax
+from sklearn.metrics import accuracy_score, f1_score, mean_absolute_error, mean_squared_error, r2_score
+
+from fastformer.tasks.classification.data import LabelSpace
+
+SCORES = {
+    "single": ("accuracy", "macro_f"),
+    "multi": ("accuracy", "macro_f", "micro_f"),
+    "number": ("mse", "mae", "r2"),
+}
+BEST_METRIC = {"single": "accuracy", "multi": "micro_f", "number": "r2"}
+
+
+def probabilities(space: LabelSpace, logits: np.ndarray) -> np.ndarray:
+    """Class probabilities (texts, classes): they sum to 1 for one label a text, stand alone for several."""
+    logits = logits.astype(np.float64)
+    return softmax(logits, axis=-1) if space.kind == "single" else expit(logits)
+
+
+def scores(space: LabelSpace, logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Accuracy and macro-F; for several labels a text also micro-F; for numbers errors and R²."""
+    if space.kind == "number":
+        predicted = logits.reshape(-1)
+        # R² of a single number is undefined; the error scores still stand.
+        r2 = r2_score(labels, predicted) if len(labels) > 1 else float("nan")
+        return {
+            "mse": float(mean_squared_error(labels, predicted)),
+            "mae": float(mean_absolute_error(labels, predicted)),
+            "r2": float(r2),
+        }
+    if space.kind == "single":
+        predicted, classes = logits.argmax(axis=-1), range(space.size)
+        return {
+            "accuracy": float(accuracy_score(labels, predicted)),
+            "macro_f": float(f1_score(labels, predicted, labels=classes, average="macro", zero_division=0)),
+        }
+    predicted = (logits > 0).astype(np.int64)
+    labels = labels.astype(np.int64)
+    return {
+        "accuracy": float((predicted == labels).all(axis=1).mean()),
+        "macro_f": float(f1_score(labels, predicted, average="macro", zero_division=0)),
+        "micro_f": float(f1_score(labels, predicted, average="micro", zero_division=0)),
+    }

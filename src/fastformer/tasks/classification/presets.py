@@ -1,0 +1,96 @@
+"""Presets: complete settings under one name.
+
+`default` is our own, measured to be good on an unknown dataset without tuning (docs/RESULTS.md). The `paper-*` presets
+are the columns of the paper's Table "hyper", every row, for whichever mixer is chosen: rows that concern another
+method are in the configuration and have no effect. The paper starts from GloVe vectors: add `--glove FILE`.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fastformer.errors import UserError
+from fastformer.training import TrainingSettings
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Settings of a classification run."""
+
+    tokenizer: str  # word, bpe, nltk, or the path of a saved tokenizer
+    vocab_size: int
+    min_frequency: int
+    max_length: int  # tokens; longer texts are cut
+    training: TrainingSettings
+    model: dict[str, Any] = field(default_factory=dict)  # fields of FastformerConfig
+
+    def with_overrides(self, *, training: dict[str, Any], model: dict[str, Any], **own: Any) -> "Preset":
+        """A copy with every override that is not None."""
+        given = {name: value for name, value in own.items() if value is not None}
+        training = {name: value for name, value in training.items() if value is not None}
+        model = {name: value for name, value in model.items() if value is not None}
+        return replace(self, **given, training=replace(self.training, **training), model={**self.model, **model})
+
+
+def _paper(max_length: int, wide: int, pooling_window: int, block: int) -> Preset:
+    return Preset(
+        tokenizer="nltk",
+        vocab_size=50_000,
+        min_frequency=2,
+        max_length=max_length,
+        training=TrainingSettings(epochs=3, batch_size=64, learning_rate=1e-3, schedule="constant"),
+        model={
+            "hidden_size": 256,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 16,
+            "intermediate_size": 256,
+            "hidden_dropout_prob": 0.2,
+            "window_size": wide,
+            "num_global_tokens": wide,
+            "num_random_tokens": wide,
+            "block_size": block,
+            "pooling_window_size": pooling_window,
+            "projection_size": 16,
+        },
+    )
+
+
+PRESETS = {
+    "default": Preset(
+        tokenizer="word",
+        vocab_size=30_000,
+        min_frequency=2,
+        max_length=4096,
+        training=TrainingSettings(
+            epochs=3, batch_size=64, learning_rate=3e-3, weight_decay=0.01, betas=(0.9, 0.95), warmup=0.05
+        ),
+        model={
+            "hidden_size": 128,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 8,
+            "position_embedding_type": "none",
+            "norm": "none",
+            "feed_forward": False,
+            "pooling": "mean",
+            "bigram_buckets": 2**18,
+            "token_dropout": 0.5,
+            "hidden_dropout_prob": 0.0,
+            "classifier_dropout": 0.2,
+            "initializer_range": 0.1,
+        },
+    ),
+    "paper-amazon": _paper(max_length=512, wide=8, pooling_window=64, block=4),
+    "paper-imdb": _paper(max_length=1024, wide=8, pooling_window=64, block=4),
+    "paper-mind": _paper(max_length=2048, wide=16, pooling_window=256, block=8),
+}
+
+
+def get_preset(name: str, mixer: str) -> Preset:
+    """The preset called `name`, for `mixer`."""
+    if name not in PRESETS:
+        raise UserError(f"unknown preset {name!r}; choose from {', '.join(PRESETS)}")
+    preset = PRESETS[name]
+    if name.startswith("paper-"):
+        # Table "hyper" gives the Transformer 512 tokens everywhere; sharing layers is Fastformer's own.
+        length = 512 if mixer == "transformer" else preset.max_length
+        preset = replace(preset, max_length=length, model={**preset.model, "share_layers": mixer == "fastformer"})
+    return preset

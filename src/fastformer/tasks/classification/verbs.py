@@ -1,0 +1,231 @@
+"""The verbs of the command line for classification, as functions on files and run folders."""
+
+import itertools
+import json
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from fastformer.data.tables import Row, detect_label_kind, read_rows
+from fastformer.errors import UserError
+from fastformer.inference import TextRunner
+from fastformer.mixers import available_mixers
+from fastformer.modeling import FastformerForSequenceClassification
+from fastformer.progress import progress_bar, say
+from fastformer.run_folder import CHECKPOINTS, Run, claim_output, save_run
+from fastformer.tasks.classification.card import model_card
+from fastformer.tasks.classification.data import LabelSpace, Table
+from fastformer.tasks.classification.fit import fit_classifier
+from fastformer.tasks.classification.metrics import probabilities, scores
+from fastformer.tasks.classification.presets import get_preset
+from fastformer.vectors import write_vectors
+
+
+def train(
+    train: str,
+    validation: str | None = None,
+    test: str | None = None,
+    *,
+    output: str | Path,
+    mixer: str = "fastformer",
+    preset: str = "default",
+    text_column: str | None = None,
+    label_column: str | None = None,
+    regression: bool = False,
+    tokenizer: str | None = None,
+    glove: str | None = None,
+    max_length: int | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    learning_rate: float | None = None,
+    seed: int = 0,
+    resume: bool = False,
+    overwrite: bool = False,
+    show_progress: bool = True,
+) -> dict[str, Any]:
+    """Train a classifier on a file and leave a run folder; return its metrics.
+
+    Without `validation` a tenth of `train` is held out to choose the epoch. `test` is only scored, at the end.
+    """
+    if mixer not in available_mixers():
+        raise UserError(f"unknown mixer {mixer!r}; choose from {', '.join(available_mixers())}")
+    settings = get_preset(preset, mixer).with_overrides(
+        tokenizer=tokenizer,
+        max_length=max_length,
+        training={"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "seed": seed},
+        model={},
+    )
+    folder = claim_output(output, resume=resume, overwrite=overwrite)
+    columns = {"text_column": text_column, "label_column": label_column}
+    kind = "number" if regression else detect_label_kind(train, **columns, split="train")
+
+    def table(source: str, split: str) -> Table:
+        first_rows(read_rows(source, **columns, label_kind=kind, split=split), 1)  # a wrong file fails before any work
+        return Table(source, **columns, label_kind=kind, split=split)
+
+    tables = {"train": table(train, "train")}
+    tables["validation"] = table(validation, "validation") if validation else None
+    tables["test"] = table(test, "test") if test else None
+
+    fitted = fit_classifier(
+        tables["train"],
+        tables["validation"],
+        kind=kind,
+        preset=settings,
+        mixer=mixer,
+        glove=glove,
+        checkpoints=folder / CHECKPOINTS,
+        resume=resume and not overwrite,
+        show_progress=show_progress,
+        names=(train, validation or train),
+    )
+    metrics = fitted.metrics()
+    if tables["test"] is not None:
+        runner = TextRunner(fitted.model, fitted.tokenizer, settings.max_length)
+        metrics["test"] = _score(runner, fitted.space, tables["test"], test, show_progress)
+    data = {"train": str(train), "validation": validation, "test": test, **columns}
+    record = fitted.record(preset, glove, data)
+    card = model_card(record, metrics, fitted.space, folder.name)
+    save_run(folder, fitted.model, fitted.tokenizer, record=record, metrics=metrics, card=card)
+    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+    return metrics
+
+
+def evaluate(
+    run: Run,
+    source: str,
+    *,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    show_progress: bool = True,
+) -> dict[str, float]:
+    """Score a run on a labelled file."""
+    classifier = Classifier(run)
+    columns = classifier.columns(text_column, label_column)
+    table = Table(source, *columns, label_kind=classifier.space.kind, split="test")
+    result = _score(classifier.runner, classifier.space, table, source, show_progress)
+    classifier.warn_about_cut_texts()
+    return result
+
+
+def predict(
+    run: Run,
+    source: str,
+    out: TextIO,
+    *,
+    text_column: str | None = None,
+    format: str | None = None,
+    show_progress: bool = True,
+) -> int:
+    """Write one JSON line a text, in input order; return how many.
+
+    One label: `{"label": …, "probabilities": {…}}`; several: `labels`; a number: `{"prediction": …}`.
+    """
+    classifier = Classifier(run)
+    rows = _texts_to_predict(classifier, source, text_column, format)
+    count = 0
+    with progress_bar("Predicting", show=show_progress) as advance:
+        for logits in classifier.runner((row.text for row in rows), classifier.logits):
+            out.write(json.dumps(classifier.describe(logits), ensure_ascii=False) + "\n")
+            advance(1)
+            count += 1
+    classifier.warn_about_cut_texts()
+    return count
+
+
+def embed(
+    run: Run,
+    source: str,
+    output: str | Path,
+    *,
+    text_column: str | None = None,
+    format: str | None = None,
+    show_progress: bool = True,
+) -> tuple[int, int]:
+    """Write the text vectors of a file to `.npy` or `.parquet`, in input order; return their number and width."""
+    classifier = Classifier(run)
+    rows = _texts_to_predict(classifier, source, text_column, format)
+    with progress_bar("Embedding", show=show_progress) as advance:
+
+        def vectors() -> Iterator[np.ndarray]:
+            for vector in classifier.runner((row.text for row in rows), classifier.vectors):
+                advance(1)
+                yield vector
+
+        count = write_vectors(output, vectors(), classifier.model.config.hidden_size)
+    classifier.warn_about_cut_texts()
+    return count, classifier.model.config.hidden_size
+
+
+class Classifier:
+    """A loaded run: model, tokenizer, labels, and the runner that feeds it texts."""
+
+    def __init__(self, run: Run):
+        self.run = run
+        self.model = run.load_model(FastformerForSequenceClassification)
+        tokenizer = run.load_tokenizer()
+        kind = run.record["label_kind"]
+        names = () if kind == "number" else tuple(self.model.config.id2label.values())
+        self.space = LabelSpace(kind, names)
+        self.runner = TextRunner(self.model, tokenizer, tokenizer.model_max_length)
+
+    def logits(self, **inputs):
+        """Scores of the classes."""
+        return self.model(**inputs).logits
+
+    def vectors(self, **inputs):
+        """Text vectors."""
+        return self.model.fastformer(**inputs).pooler_output
+
+    def describe(self, logits: np.ndarray) -> dict[str, Any]:
+        """A prediction as it is written out."""
+        if self.space.kind == "number":
+            return {"prediction": float(logits[0])}
+        chances = probabilities(self.space, logits)
+        named = {name: round(float(chance), 6) for name, chance in zip(self.space.names, chances, strict=True)}
+        if self.space.kind == "single":
+            return {"label": self.space.names[int(chances.argmax())], "probabilities": named}
+        chosen = [name for name, chance in zip(self.space.names, chances, strict=True) if chance > 0.5]
+        return {"labels": chosen, "probabilities": named}
+
+    def columns(self, text_column: str | None, label_column: str | None) -> tuple[str | None, str | None]:
+        """Column names as given, or as they were in training."""
+        data = self.run.record["data"]
+        return text_column or data["text_column"], label_column or data["label_column"]
+
+    def warn_about_cut_texts(self) -> None:
+        """One line if any text was longer than the model's maximum."""
+        if self.runner.cut:
+            limit = self.runner.max_length
+            say(f"{self.runner.cut:,} texts were longer than the model's {limit:,} tokens and were cut.")
+
+
+def _score(runner: TextRunner, space: LabelSpace, rows: Iterable[Row], where: str, show: bool) -> dict[str, float]:
+    labels: list[Any] = []
+
+    def texts() -> Iterator[str]:
+        for row in rows:
+            labels.append(space.encode([row.label], where)[0])
+            yield row.text
+
+    with progress_bar("Evaluating", show=show) as advance:
+        logits = []
+        for row in runner(texts(), lambda **inputs: runner.model(**inputs).logits):
+            logits.append(row)
+            advance(1)
+    return {"rows": len(labels), **scores(space, np.stack(logits), np.stack(labels))}
+
+
+def _texts_to_predict(
+    classifier: Classifier, source: str, text_column: str | None, format: str | None
+) -> Iterator[Row]:
+    column, _ = classifier.columns(text_column, None)
+    return read_rows(source, text_column=column, label_kind="none", format=format, split="test")
+
+
+def first_rows(rows: Iterable[Row], count: int) -> list[Row]:
+    """The first few rows of a table."""
+    return list(itertools.islice(rows, count))

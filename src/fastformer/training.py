@@ -1,0 +1,216 @@
+"""One wrapper over `transformers.Trainer` for every task.
+
+It adds what a long job on a CPU needs: length-bucketed batches whose order depends on the seed and the epoch alone, a
+progress bar, a checkpoint when interrupted (Ctrl-C or a termination signal) and every few minutes, and resuming that
+ends with the same weights as a run that was never interrupted.
+"""
+
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+from transformers import (
+    EarlyStoppingCallback,
+    PreTrainedModel,
+    PrinterCallback,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
+
+from fastformer.data.batches import LengthBucketSampler
+from fastformer.errors import Interrupted
+from fastformer.optimizer import DenseAndSparseAdam
+from fastformer.progress import progress_bar, quiet_libraries, say
+from fastformer.run_folder import explain_full_disk
+
+CHECKPOINT_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How a model is trained; the optimizer is Adam (with decoupled weight decay where that is not zero)."""
+
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    weight_decay: float = 0.0
+    betas: tuple[float, float] = (0.9, 0.999)
+    warmup: float = 0.0  # fraction of all steps
+    schedule: str = "linear"  # any of transformers' schedules
+    label_smoothing: float = 0.0
+    max_grad_norm: float = 1.0
+    patience: int | None = None  # stop after so many epochs without a better validation score
+    seed: int = 0
+
+
+def train_model(
+    model: PreTrainedModel,
+    train: Dataset,
+    validation: Dataset,
+    *,
+    settings: TrainingSettings,
+    collate: Callable,
+    compute_metrics: Callable,
+    best_metric: str,
+    folder: Path,
+    resume: bool = False,
+    show_progress: bool = True,
+) -> list[dict[str, Any]]:
+    """Train `model` in place and leave it with the weights of its best epoch; return the log of every epoch.
+
+    `best_metric` names the value of `compute_metrics` (larger is better) that picks the epoch, on `validation`.
+    `folder` keeps the checkpoints; the caller deletes it once the run is saved. The datasets have `lengths`.
+    """
+    torch.set_flush_denormal(True)  # denormals made an optimizer step 15 times slower on CPUs
+    checkpoint = last_complete_checkpoint(folder) if resume else None
+    if checkpoint is None:
+        shutil.rmtree(folder / "steps", ignore_errors=True)
+    arguments = TrainingArguments(
+        output_dir=str(folder / "steps"),
+        num_train_epochs=settings.epochs,
+        per_device_train_batch_size=settings.batch_size,
+        per_device_eval_batch_size=2 * settings.batch_size,
+        learning_rate=settings.learning_rate,
+        warmup_steps=settings.warmup,
+        lr_scheduler_type=settings.schedule,
+        label_smoothing_factor=settings.label_smoothing,
+        max_grad_norm=settings.max_grad_norm,
+        seed=settings.seed,
+        use_cpu=not torch.cuda.is_available(),
+        eval_strategy="epoch",
+        save_strategy="epoch",
+        save_total_limit=1,
+        load_best_model_at_end=True,
+        metric_for_best_model=best_metric,
+        greater_is_better=True,
+        restore_callback_states_from_checkpoint=True,
+        logging_strategy="epoch",
+        report_to="none",
+        disable_tqdm=True,
+        remove_unused_columns=False,
+        dataloader_pin_memory=False,
+        label_names=["labels"],
+    )
+    optimizer = DenseAndSparseAdam(
+        model,
+        lr=settings.learning_rate,
+        betas=tuple(settings.betas),
+        weight_decay=settings.weight_decay,
+    )
+    watch = _Watch(show_progress)
+    callbacks = [watch]
+    if settings.patience is not None:
+        callbacks.append(EarlyStoppingCallback(early_stopping_patience=settings.patience))
+    trainer = _BucketTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=train,
+        eval_dataset=validation,
+        data_collator=collate,
+        compute_metrics=compute_metrics,
+        callbacks=callbacks,
+        optimizers=(optimizer, None),
+    )
+    trainer.remove_callback(PrinterCallback)
+    with watch, quiet_libraries(), explain_full_disk(folder):
+        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    if watch.stopped:
+        step, steps = trainer.state.global_step, trainer.state.max_steps
+        raise Interrupted(f"stopped at step {step} of {steps}; run the same command with --resume to continue")
+    return [entry for entry in trainer.state.log_history if f"eval_{best_metric}" in entry]
+
+
+def last_complete_checkpoint(folder: Path) -> Path | None:
+    """The newest checkpoint that was written to its end (the trainer's state is written last)."""
+    complete = [path.parent for path in folder.glob("steps/checkpoint-*/trainer_state.json")]
+    return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+
+
+class _BucketTrainer(Trainer):
+    """The library's trainer with our order of texts, and clipping that leaves embeddings alone.
+
+    The gradient of an embedding is a few rows of a batch: its norm says nothing about the rest, and where it is sparse
+    the library cannot measure it.
+    """
+
+    def _get_train_sampler(self, train_dataset: Dataset | None = None) -> LengthBucketSampler:
+        dataset = self.train_dataset if train_dataset is None else train_dataset
+        return LengthBucketSampler(dataset.lengths, self.args.train_batch_size, self.args.seed)
+
+    def _get_eval_sampler(self, eval_dataset: Dataset) -> list[int]:
+        return eval_dataset.lengths.argsort(kind="stable").tolist()
+
+    def _clip_grad_norm(self, model: PreTrainedModel) -> torch.Tensor:
+        tables = {module.weight for module in model.modules() if isinstance(module, nn.Embedding)}
+        clipped = [parameter for parameter in model.parameters() if parameter not in tables]
+        return nn.utils.clip_grad_norm_(clipped, self.args.max_grad_norm)
+
+
+class _Watch(TrainerCallback):
+    """Shows progress, and asks for a checkpoint every few minutes or when a signal says to stop."""
+
+    def __init__(self, show: bool):
+        self.show, self.last_save = show, time.monotonic()
+        self.stopped = self.stopped_within_epoch = False
+        self.bar = self.advance = None
+        self.note = ""
+
+    def __enter__(self) -> None:
+        def stop(number, frame):
+            if self.stopped:  # asked twice: at once
+                raise KeyboardInterrupt
+            self.stopped = True
+            say("Stopping: writing a checkpoint after this step (press Ctrl-C again to stop without one).")
+
+        self.handlers = {}
+        for number in (signal.SIGINT, signal.SIGTERM):
+            try:
+                self.handlers[number] = signal.signal(number, stop)
+            except ValueError:  # not the main thread: the caller handles signals
+                break
+
+    def __exit__(self, *error) -> None:
+        for number, handler in self.handlers.items():
+            signal.signal(number, handler)
+        if self.bar is not None:
+            self.bar.__exit__(*error)
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.bar = progress_bar("Training", total=state.max_steps, show=self.show)
+        self.advance = self.bar.__enter__()
+        self.advance(state.global_step)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.advance(1)
+        steps_per_epoch = state.max_steps // args.num_train_epochs
+        if state.global_step % steps_per_epoch == 0:
+            return  # the epoch ends here: it is scored and saved as always, then on_epoch_end may stop
+        control.should_save |= self.stopped or time.monotonic() - self.last_save > CHECKPOINT_SECONDS
+        control.should_training_stop |= self.stopped
+        self.stopped_within_epoch = self.stopped
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        control.should_training_stop |= self.stopped
+        if self.stopped_within_epoch:  # half an epoch is neither scored nor a candidate for the best
+            control.should_evaluate = control.should_save = control.should_log = False
+
+    def on_save(self, args, state, control, **kwargs):
+        self.last_save = time.monotonic()
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if logs and "loss" in logs:
+            self.note = f"epoch {state.epoch:.0f} · loss {logs['loss']:.3f}"
+            self.advance(0, note=self.note)
+
+    def on_evaluate(self, args, state, control, metrics=None, **kwargs):
+        if metrics and self.advance is not None:
+            name = args.metric_for_best_model.removeprefix("eval_")
+            self.advance(0, note=f"{self.note} · validation {name} {metrics[f'eval_{name}']:.3f}")

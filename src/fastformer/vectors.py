@@ -1,0 +1,72 @@
+"""Text vectors to a file: NumPy's .npy or Parquet, written row by row and renamed into place when complete."""
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fastformer.errors import UserError
+from fastformer.run_folder import explain_full_disk
+
+ROWS_AT_ONCE = 1024
+
+
+def write_vectors(path: str | Path, vectors: Iterable[np.ndarray], width: int) -> int:
+    """Write float32 vectors, one a row; return how many. `.parquet` has the columns `row` and `vector`."""
+    path = Path(path)
+    writers = {".npy": _write_npy, ".parquet": _write_parquet}
+    if path.suffix not in writers:
+        raise UserError(f"{path}: vectors are written to .npy or .parquet; give the output one of these endings")
+    if not path.parent.is_dir():
+        raise UserError(f"{path}: there is no folder {path.parent}; make it first")
+    aside = path.with_name(f".{path.name}.saving")
+    with explain_full_disk(path):
+        try:
+            count = writers[path.suffix](aside, _blocks(vectors), width)
+            os.replace(aside, path)
+        finally:
+            aside.unlink(missing_ok=True)
+    return count
+
+
+def _blocks(vectors: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    block: list[np.ndarray] = []
+    for vector in vectors:
+        block.append(vector)
+        if len(block) == ROWS_AT_ONCE:
+            yield np.stack(block).astype(np.float32)
+            block = []
+    if block:
+        yield np.stack(block).astype(np.float32)
+
+
+def _write_npy(path: Path, blocks: Iterator[np.ndarray], width: int) -> int:
+    def write_header(file, count: int) -> None:
+        # NumPy pads headers so that the first axis can grow in place.
+        header = {"descr": "<f4", "fortran_order": False, "shape": (count, width)}
+        np.lib.format.write_array_header_1_0(file, header)
+
+    count = 0
+    with open(path, "wb") as file:
+        write_header(file, count)
+        for block in blocks:
+            file.write(block.tobytes())
+            count += len(block)
+        file.seek(0)
+        write_header(file, count)
+    return count
+
+
+def _write_parquet(path: Path, blocks: Iterator[np.ndarray], width: int) -> int:
+    schema = pa.schema([("row", pa.int64()), ("vector", pa.list_(pa.float32(), width))])
+    count = 0
+    with pq.ParquetWriter(path, schema) as writer:
+        for block in blocks:
+            rows = pa.array(np.arange(count, count + len(block)))
+            vectors = pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), width)
+            writer.write_table(pa.table([rows, vectors], schema=schema))
+            count += len(block)
+    return count

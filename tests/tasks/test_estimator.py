@@ -1,0 +1,114 @@
+"""`TextClassifier` keeps scikit-learn's promises."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from fastformer import TextClassifier
+from fastformer.errors import UserError
+from fastformer.run_folder import open_run
+from fastformer.tasks.classification import evaluate
+
+from .conftest import make_rows, write_csv
+
+
+@pytest.fixture(scope="module")
+def data():
+    texts, labels = zip(*make_rows(240, 0), strict=True)
+    return list(texts), list(labels)
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    return TextClassifier(epochs=3).fit(*data)
+
+
+def test_learns(fitted):
+    texts, labels = zip(*make_rows(60, 1), strict=True)
+    assert fitted.classes_.tolist() == ["animal", "food", "tool"]
+    assert fitted.score(texts, labels) > 0.9
+    chances = fitted.predict_proba(texts)
+    assert chances.shape == (60, 3)
+    np.testing.assert_allclose(chances.sum(axis=1), 1)
+    assert (fitted.classes_[chances.argmax(axis=1)] == fitted.predict(texts)).all()
+
+
+def test_clone_copies_settings_not_weights(fitted):
+    copy = clone(fitted)
+    assert copy.get_params() == fitted.get_params()
+    with pytest.raises(NotFittedError):
+        copy.predict(["a cat"])
+
+
+def test_same_random_state_same_model(data, fitted):
+    again = clone(fitted).fit(*data)
+    np.testing.assert_array_equal(again.predict_proba(data[0]), fitted.predict_proba(data[0]))
+
+
+def test_pickled_and_back_is_the_same(fitted, data):
+    copy = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(copy.predict_proba(data[0]), fitted.predict_proba(data[0]))
+
+
+def test_saved_and_loaded_is_the_same(fitted, data, tmp_path):
+    fitted.save(tmp_path / "run")
+    loaded = TextClassifier.load(tmp_path / "run")
+    np.testing.assert_array_equal(loaded.predict_proba(data[0]), fitted.predict_proba(data[0]))
+    assert loaded.get_params() == fitted.get_params()
+    assert loaded.classes_.tolist() == fitted.classes_.tolist()
+    source = write_csv(tmp_path / "test.csv", list(zip(*data, strict=True)))
+    scores = evaluate(open_run(tmp_path / "run"), source, show_progress=False)
+    assert scores["accuracy"] == fitted.score(*data)
+    loaded.save(tmp_path / "again")  # what was loaded can be saved
+    assert TextClassifier.load(tmp_path / "again").score(*data) == scores["accuracy"]
+
+
+def test_cross_validation_and_grid_search(data):
+    texts, labels = np.array(data[0]), np.array(data[1])
+    scores = cross_val_score(TextClassifier(epochs=2), texts, labels, cv=2)
+    assert scores.shape == (2,)
+    assert scores.min() > 0.4
+    search = GridSearchCV(TextClassifier(epochs=2), {"learning_rate": [1e-8, 1e-3]}, cv=2).fit(texts, labels)
+    assert search.best_params_ == {"learning_rate": 1e-3}
+
+
+def test_ends_a_pipeline(data):
+    lower = FunctionTransformer(lambda texts: [text.lower() for text in texts])
+    pipe = make_pipeline(lower, TextClassifier(epochs=2)).fit(*data)
+    assert set(pipe.predict(["CAT OTTER HORSE"])) <= {"animal", "food", "tool"}
+
+
+def test_integer_labels_come_back_as_integers(data, tmp_path):
+    numbers = [{"animal": 10, "food": 2, "tool": 30}[label] for label in data[1]]
+    model = TextClassifier(epochs=2).fit(data[0], numbers)
+    assert model.classes_.tolist() == [2, 10, 30]
+    assert model.predict(["cat dog"]).dtype.kind == "i"
+    model.save(tmp_path / "run")
+    assert TextClassifier.load(tmp_path / "run").classes_.tolist() == [2, 10, 30]
+
+
+def test_lists_of_labels_train_a_multi_label_model(data):
+    labels = [[label, "any"] for label in data[1]]
+    model = TextClassifier(epochs=3).fit(data[0], labels)
+    assert model.classes_.tolist() == ["animal", "any", "food", "tool"]
+    assert model.score(data[0], labels) > 0.8
+    assert all("any" in names for names in model.predict(data[0][:5]))
+
+
+def test_mistakes_are_named(fitted):
+    with pytest.raises(ValueError, match="2 texts but 1 labels"):
+        TextClassifier().fit(["a", "b"], ["x"])
+    with pytest.raises(ValueError, match="not one string"):
+        fitted.predict("a cat")
+    with pytest.raises(ValueError, match="text 1 is a int"):
+        fitted.predict(["a", 3])
+    with pytest.raises(UserError, match="at least two"):
+        TextClassifier().fit(["a cat", "a dog"], ["x", "x"])
+    assert fitted.predict([]).shape == (0,)
+    assert fitted.predict([""]).shape == (1,)

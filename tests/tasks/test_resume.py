@@ -1,0 +1,99 @@
+"""Interrupted and resumed equals uninterrupted."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import fastformer.training
+from fastformer.errors import Interrupted, UserError
+from fastformer.run_folder import open_run
+from fastformer.tasks.classification import train
+
+quiet = {"show_progress": False, "epochs": 3}
+
+
+@pytest.fixture
+def stop_after(monkeypatch):
+    """Send this process the signal of Ctrl-C after a number of steps."""
+
+    def install(steps):
+        watch = fastformer.training._Watch
+        original = watch.on_step_end
+
+        def on_step_end(self, args, state, control, **kwargs):
+            if state.global_step == steps:
+                signal.raise_signal(signal.SIGINT)
+            original(self, args, state, control, **kwargs)
+
+        monkeypatch.setattr(watch, "on_step_end", on_step_end)
+
+    return install
+
+
+@pytest.mark.parametrize("steps", [4, 9, 13])  # within the first epoch, at the end of one, within the second
+def test_resumed_training_ends_with_the_same_weights(files, tmp_path, stop_after, steps, monkeypatch):
+    train(files["train"], output=tmp_path / "whole", **quiet)
+    with monkeypatch.context():
+        stop_after(steps)
+        with pytest.raises(Interrupted, match=f"step {steps} of 27"):
+            train(files["train"], output=tmp_path / "parts", **quiet)
+    monkeypatch.undo()
+    with pytest.raises(UserError, match="training has not finished.*--resume"):
+        open_run(tmp_path / "parts")
+    train(files["train"], output=tmp_path / "parts", resume=True, **quiet)
+
+    whole, parts = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "parts"))
+    assert whole.keys() == parts.keys()
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    scores = [json.loads((tmp_path / name / "metrics.json").read_text())["validation"] for name in ("whole", "parts")]
+    assert scores[0] == scores[1]
+    assert not (tmp_path / "parts" / "checkpoints").exists()
+
+
+def test_an_interrupted_run_is_not_started_over_by_accident(files, tmp_path, stop_after):
+    stop_after(4)
+    with pytest.raises(Interrupted):
+        train(files["train"], output=tmp_path / "run", **quiet)
+    with pytest.raises(UserError, match="interrupted run; --resume continues"):
+        train(files["train"], output=tmp_path / "run", **quiet)
+
+
+def test_resuming_with_other_settings_or_data_is_refused(files, tmp_path, stop_after):
+    stop_after(4)
+    with pytest.raises(Interrupted):
+        train(files["train"], output=tmp_path / "run", **quiet)
+    with pytest.raises(UserError, match=r"learning_rate=.*use the same settings"):
+        train(files["train"], output=tmp_path / "run", resume=True, learning_rate=0.5, **quiet)
+    with pytest.raises(UserError, match="mixer='fastformer', this command mixer='linear'"):
+        train(files["train"], output=tmp_path / "run", resume=True, mixer="linear", **quiet)
+    with pytest.raises(UserError, match="the data has changed"):
+        train(files["test"], output=tmp_path / "run", resume=True, **quiet)
+
+
+def test_a_half_written_checkpoint_is_passed_over(tmp_path):
+    for step, complete in ((5, True), (10, True), (15, False)):
+        folder = tmp_path / "steps" / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        if complete:
+            (folder / "trainer_state.json").write_text("{}")
+    assert fastformer.training.last_complete_checkpoint(tmp_path).name == "checkpoint-10"
+
+
+def test_ctrl_c_on_the_command_line(files, tmp_path):
+    command = [sys.executable, "-m", "fastformer", "train", "classification", "--train", files["train"]]
+    command += ["--output", str(tmp_path / "run"), "--epochs", "400"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while not list(tmp_path.glob("run/checkpoints/steps/checkpoint-*/trainer_state.json")):
+        assert process.poll() is None
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "--resume" in errors
+    assert "Traceback" not in errors

@@ -1,0 +1,237 @@
+"""Train, evaluate, predict and embed on files: what a user gets, and what a mistake costs."""
+
+import io
+import json
+import os
+import shutil
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
+
+from fastformer import available_mixers
+from fastformer.errors import UserError
+from fastformer.run_folder import open_run
+from fastformer.tasks.classification import embed, evaluate, predict, train
+from fastformer.tasks.classification.presets import PRESETS, get_preset
+
+from .conftest import make_rows, write_csv, write_jsonl
+
+quiet = {"show_progress": False}
+
+
+def predictions(run, source, **options) -> list[dict]:
+    out = io.StringIO()
+    count = predict(open_run(run), str(source), out, **quiet, **options)
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert count == len(lines)
+    return lines
+
+
+def test_a_run_folder_says_what_it_is(run_folder):
+    assert {path.name for path in run_folder.iterdir()} == {
+        "README.md",
+        "config.json",
+        "metrics.json",
+        "model.safetensors",
+        "run.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
+    metrics = json.loads((run_folder / "metrics.json").read_text())
+    assert metrics["test"]["accuracy"] > 0.9
+    card = (run_folder / "README.md").read_text()
+    assert f"{metrics['test']['accuracy']:.4f}" in card
+    assert "`animal`, `food`, `tool`" in card
+
+
+def test_evaluate_repeats_the_test_score_of_training(run_folder, files):
+    metrics = json.loads((run_folder / "metrics.json").read_text())
+    assert evaluate(open_run(run_folder), files["test"], **quiet) == metrics["test"]
+
+
+def test_predictions_come_in_input_order_with_probabilities(run_folder, tmp_path):
+    rows = make_rows(40, 5)
+    lines = predictions(run_folder, write_csv(tmp_path / "in.csv", rows))
+    assert len(lines) == 40
+    agree = [line["label"] == label for line, (_, label) in zip(lines, rows, strict=True)]
+    assert np.mean(agree) > 0.9  # in order: in any other order about a third would
+    for line in lines:
+        assert list(line["probabilities"]) == ["animal", "food", "tool"]
+        assert sum(line["probabilities"].values()) == pytest.approx(1, abs=1e-5)
+        assert line["label"] == max(line["probabilities"], key=line["probabilities"].get)
+
+
+def test_batch_company_changes_no_prediction(run_folder, tmp_path):
+    rows = make_rows(30, 6)
+    together = predictions(run_folder, write_csv(tmp_path / "all.csv", rows))
+    for index in (0, 7, 29):
+        [alone] = predictions(run_folder, write_csv(tmp_path / "one.csv", [rows[index]]))
+        assert alone["probabilities"] == pytest.approx(together[index]["probabilities"], abs=1e-5)
+
+
+def test_transformers_loads_the_run_by_itself(run_folder, tmp_path):
+    text = "the old cat and a horse"
+    [ours] = predictions(run_folder, write_csv(tmp_path / "one.csv", [(text, "animal")]))
+    tokenizer = AutoTokenizer.from_pretrained(run_folder)
+    model = AutoModelForSequenceClassification.from_pretrained(run_folder).eval()
+    chances = model(**tokenizer(text, return_tensors="pt")).logits.softmax(-1)[0]
+    assert chances.tolist() == pytest.approx(list(ours["probabilities"].values()), abs=1e-5)
+    [result] = pipeline("text-classification", model=str(run_folder))(text)
+    assert result["label"] == ours["label"]
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".parquet"])
+def test_embed_writes_one_vector_a_text(run_folder, files, tmp_path, suffix):
+    path = tmp_path / f"vectors{suffix}"
+    assert embed(open_run(run_folder), files["test"], path, **quiet) == (60, 256)
+    vectors = np.load(path) if suffix == ".npy" else np.stack(pq.read_table(path)["vector"].to_pylist())
+    assert vectors.shape == (60, 256)
+    assert vectors.std() > 0
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+def test_same_seed_same_weights_other_seed_others(files, tmp_path):
+    weights = []
+    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+        train(files["train"], output=tmp_path / name, epochs=1, seed=seed, **quiet)
+        weights.append(load_file(tmp_path / name / "model.safetensors"))
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert any(not torch.equal(weights[0][name], weights[2][name]) for name in weights[0])
+
+
+@pytest.mark.parametrize("mixer", available_mixers())
+def test_every_mixer_trains(mixer, files, tmp_path):
+    metrics = train(files["train"], test=files["test"], output=tmp_path / "run", mixer=mixer, epochs=2, **quiet)
+    assert metrics["test"]["accuracy"] > 0.5  # a guess is right for a third
+
+
+def test_several_labels_a_text(tmp_path):
+    def record(seed):
+        (text, one), (more, other) = make_rows(2, seed)
+        return {"text": f"{text} {more}", "label": sorted({one, other})}
+
+    source = write_jsonl(tmp_path / "train.jsonl", [record(seed) for seed in range(400)])
+    metrics = train(source, output=tmp_path / "run", epochs=6, **quiet)
+    assert metrics["validation"]["micro_f"] > 0.85
+    [line] = predictions(tmp_path / "run", write_jsonl(tmp_path / "one.jsonl", [{"text": "cat otter hammer saw"}]))
+    assert line["labels"] == ["animal", "tool"]
+
+
+def test_regression_predicts_in_the_units_of_the_data(tmp_path):
+    rows = [(text, 5000.0 + 100 * text.split().count("old")) for text, _ in make_rows(400, 2)]
+    source = write_csv(tmp_path / "train.csv", rows)
+    metrics = train(source, test=source, output=tmp_path / "run", regression=True, epochs=8, **quiet)
+    assert metrics["test"]["r2"] > 0.5
+    values = [line["prediction"] for line in predictions(tmp_path / "run", source)]
+    assert 4900 < min(values) < max(values) < 5600
+
+
+def test_integer_labels_are_ordered_as_numbers(tmp_path):
+    rows = [(f"{text} w{index % 3}", [2, 10, 7][index % 3]) for index, (text, _) in enumerate(make_rows(60, 3))]
+    train(write_csv(tmp_path / "train.csv", rows), output=tmp_path / "run", epochs=1, **quiet)
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert list(config["id2label"].values()) == ["2", "7", "10"]
+
+
+def test_glove_fills_the_embedding(files, tmp_path):
+    glove = tmp_path / "glove.txt"
+    random = np.random.default_rng(0)
+    glove.write_text(
+        "".join(f"{word} {' '.join(f'{v:.4f}' for v in random.normal(size=256))}\n" for word in ("cat", "bread", "saw"))
+    )
+    train(files["train"], output=tmp_path / "run", glove=str(glove), epochs=1, learning_rate=0.0, **quiet)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run")
+    vectors = load_file(tmp_path / "run" / "model.safetensors")["fastformer.embeddings.word_embeddings.weight"]
+    line = glove.read_text().splitlines()[1].split()
+    assert vectors[tokenizer.convert_tokens_to_ids("bread")].tolist() == pytest.approx([float(v) for v in line[1:]])
+
+
+def test_a_huge_text_is_cut_with_one_counted_warning(run_folder, tmp_path, capsys):
+    huge = "the old cat " * 420_000  # 5 MB
+    lines = predictions(run_folder, write_csv(tmp_path / "huge.csv", [(huge, "animal"), ("a saw", "tool")]))
+    assert [line["label"] for line in lines] == ["animal", "tool"]
+    limit = PRESETS["default"].max_length
+    assert capsys.readouterr().err.count(f"1 texts were longer than the model's {limit:,} tokens") == 1
+
+
+def test_paper_presets_are_the_rows_of_the_table():
+    mind = get_preset("paper-mind", "fastformer")
+    assert (mind.max_length, mind.tokenizer, mind.training.batch_size) == (2048, "nltk", 64)
+    assert (mind.training.learning_rate, mind.training.epochs) == (1e-3, 3)
+    assert mind.model["pooling_window_size"] == 256
+    assert mind.model["share_layers"]
+    assert mind.model["num_global_tokens"] == mind.model["num_random_tokens"] == mind.model["window_size"] == 16
+    assert get_preset("paper-imdb", "fastformer").max_length == 1024
+    assert get_preset("paper-imdb", "transformer").max_length == 512
+    assert not get_preset("paper-amazon", "bigbird").model["share_layers"]
+
+
+class TestMistakes:
+    """Each gets one clear line, and costs nothing that was there."""
+
+    def check(self, match, call, *arguments, **options):
+        with pytest.raises(UserError, match=match) as caught:
+            call(*arguments, **options, **quiet)
+        assert "\n" not in str(caught.value)
+
+    def test_one_class_only(self, tmp_path):
+        source = write_csv(tmp_path / "train.csv", [("a cat", "x"), ("a dog", "x")])
+        self.check(r"train.csv: all rows have the label 'x'", train, source, output=tmp_path / "run")
+        assert not (tmp_path / "run" / "run.json").exists()
+
+    def test_label_unseen_in_training(self, run_folder, files, tmp_path):
+        source = write_csv(tmp_path / "new.csv", [("a cat", "animal"), ("a planet", "star")])
+        self.check(r"new.csv: label 'star' was not seen in training", evaluate, open_run(run_folder), source)
+        self.check(r"label 'star' was not seen", train, files["train"], source, output=tmp_path / "run")
+
+    def test_not_a_run_folder(self, tmp_path):
+        with pytest.raises(UserError, match="no such run folder"):
+            open_run(tmp_path / "nothing")
+        with pytest.raises(UserError, match=r"not a run folder \(no run.json"):
+            open_run(tmp_path)
+        (tmp_path / "run.json").write_text("{")
+        with pytest.raises(UserError, match=r"run.json: cannot be read"):
+            open_run(tmp_path)
+
+    def test_a_damaged_model(self, run_folder, files, tmp_path):
+        shutil.copytree(run_folder, tmp_path / "run")
+        (tmp_path / "run" / "model.safetensors").write_bytes(b"not weights")
+        self.check("the model cannot be loaded", evaluate, open_run(tmp_path / "run"), files["test"])
+
+    def test_only_safetensors_are_loaded(self, run_folder, files, tmp_path):
+        shutil.copytree(run_folder, tmp_path / "run")
+        os.rename(tmp_path / "run" / "model.safetensors", tmp_path / "run" / "pytorch_model.bin")
+        self.check("the model cannot be loaded", evaluate, open_run(tmp_path / "run"), files["test"])
+
+    def test_existing_output_is_left_alone(self, run_folder, files, tmp_path):
+        shutil.copytree(run_folder, tmp_path / "run")
+        before = (tmp_path / "run" / "model.safetensors").read_bytes()
+        self.check("holds a finished run.*--overwrite", train, files["train"], output=tmp_path / "run")
+        (tmp_path / "mine").mkdir()
+        (tmp_path / "mine" / "thesis.tex").write_text("x")
+        self.check("not empty and not a run folder", train, files["train"], output=tmp_path / "mine", overwrite=True)
+        self.check("is a file", train, files["train"], output=files["train"])
+        assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
+
+    def test_unknown_names_are_answered_with_the_known(self, files, tmp_path):
+        self.check(
+            "unknown mixer 'flash'; choose from .*bigbird", train, files["train"], output=tmp_path / "r", mixer="flash"
+        )
+        self.check("unknown preset 'x'; choose from default", train, files["train"], output=tmp_path / "r", preset="x")
+        self.check("no tokenizer at ./x", train, files["train"], output=tmp_path / "r", tokenizer="./x")
+
+    def test_a_full_disk_leaves_the_old_run(self, run_folder, files, tmp_path, monkeypatch):
+        shutil.copytree(run_folder, tmp_path / "run")
+        before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+
+        def full(*arguments, **options):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr("fastformer.run_folder.write_json", full)
+        self.check("the disk is full", train, files["train"], output=tmp_path / "run", epochs=1, overwrite=True)
+        after = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()}
+        assert after == before

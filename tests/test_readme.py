@@ -1,0 +1,71 @@
+"""The README is executable: its Python blocks print what it says, and its commands run."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).parents[1] / "README.md"
+# The two set-up commands, and recipes on data that a newcomer does not have.
+SKIPPED = ("make ", "git clone", "$DATA", "pip install")
+
+
+def blocks(language: str) -> list[tuple[str, str | None]]:
+    """Code blocks of a language, each with the `text` block that follows it directly, its printed output."""
+    pattern = rf"```{language}\n(.*?)```(?:\n+```text\n(.*?)```)?"
+    return re.findall(pattern, README.read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """All commands run in one folder, one after the other, as a reader would."""
+    return tmp_path_factory.mktemp("readme")
+
+
+def run(command: list[str] | str, folder: Path) -> str:
+    scripts = Path(sys.executable).parent
+    environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
+    options = {"cwd": folder, "env": environment, "capture_output": True, "text": True, "timeout": 600}
+    result = subprocess.run(command, shell=isinstance(command, str), check=False, **options)
+    assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
+    return result.stdout
+
+
+@pytest.mark.parametrize(("code", "printed"), blocks("python"))
+def test_python_blocks_print_what_the_readme_says(code, printed, folder):
+    output = run([sys.executable, "-c", code], folder)
+    if printed:
+        assert output.split() == printed.split()
+
+
+def test_commands_run(folder):
+    commands = [line for block, _ in blocks("bash") for line in block.replace("\\\n", " ").splitlines()]
+    commands = [line for line in commands if line.strip() and not line.startswith("#")]
+    ours = [line for line in commands if not any(skipped in line for skipped in SKIPPED)]
+    assert len(ours) >= 4
+    for line in ours:
+        assert shlex.split(line)
+        run(line, folder)
+
+
+def test_the_file_tree_is_true():
+    [tree] = re.findall(r"```\n(src/fastformer/.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    root, stack, listed = README.parent, [], set()
+    for line in tree.splitlines():
+        if not line.strip():
+            continue
+        depth, name = (len(line) - len(line.lstrip())) // 2, line.split()[0]
+        stack = [*stack[:depth], name]
+        path = "".join(stack)
+        assert (root / path).exists(), f"{path} is in the README's tree but not in the project"
+        listed.add(path.rstrip("/"))
+    for file in (root / "src").rglob("*.py"):
+        relative = file.relative_to(root).as_posix()
+        if file.name in ("__init__.py", "__main__.py", "version.py"):
+            continue
+        parents = {parent.as_posix() for parent in file.relative_to(root).parents}
+        assert relative in listed or parents & listed - {"src/fastformer", "src", "."}, f"{relative} is not in the tree"
