@@ -13,6 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from fastformer.data.batches import pad_batch, token_budget_batches
 from fastformer.data.tokenizers import encode_batch
+from fastformer.machine import tune
 
 CHUNK_TEXTS = 4096
 CHUNK_CHARACTERS = 16_000_000
@@ -28,7 +29,7 @@ class TextRunner:
 
     def __call__(self, texts: Iterable[str], output: Callable[..., Tensor]) -> Iterator[np.ndarray]:
         """Yield one array a text: the row of `output(input_ids=…, attention_mask=…)` that belongs to it."""
-        torch.set_flush_denormal(True)
+        tune()
         for chunk in chunks(texts):
             yield from self._run(chunk, output)
 

@@ -35,7 +35,7 @@ def progress_bar(title: str, total: int | None = None, show: bool = True) -> Ite
 
     `advance(count, note="…")` moves the bar and may change the note behind it. Without `total` it counts.
     """
-    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
+    columns = [TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn()]
     columns += [TimeRemainingColumn()] * (total is not None) + [TextColumn("{task.fields[note]}")]
     with Progress(*columns, console=console, disable=not show) as bar:
         task = bar.add_task(title, total=total, note="")

@@ -27,6 +27,7 @@ from transformers import (
 
 from fastformer.data.batches import LengthBucketSampler
 from fastformer.errors import Interrupted
+from fastformer.machine import tune
 from fastformer.optimizer import DenseAndSparseAdam
 from fastformer.progress import progress_bar, quiet_libraries, say
 from fastformer.run_folder import explain_full_disk
@@ -38,9 +39,9 @@ CHECKPOINT_SECONDS = 300
 class TrainingSettings:
     """How a model is trained; the optimizer is Adam (with decoupled weight decay where that is not zero)."""
 
-    epochs: int
-    batch_size: int
-    learning_rate: float
+    epochs: int | None = None  # None in a preset: settled by the size of the data before training
+    batch_size: int | None = None
+    learning_rate: float | None = None
     weight_decay: float = 0.0
     betas: tuple[float, float] = (0.9, 0.999)
     warmup: float = 0.0  # fraction of all steps
@@ -69,7 +70,7 @@ def train_model(
     `best_metric` names the value of `compute_metrics` (larger is better) that picks the epoch, on `validation`.
     `folder` keeps the checkpoints; the caller deletes it once the run is saved. The datasets have `lengths`.
     """
-    torch.set_flush_denormal(True)  # denormals made an optimizer step 15 times slower on CPUs
+    tune()
     checkpoint = last_complete_checkpoint(folder) if resume else None
     if checkpoint is None:
         shutil.rmtree(folder / "steps", ignore_errors=True)
@@ -207,10 +208,10 @@ class _Watch(TrainerCallback):
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if logs and "loss" in logs:
-            self.note = f"epoch {state.epoch:.0f} · loss {logs['loss']:.3f}"
+            self.note = f"loss {logs['loss']:.3f}"
             self.advance(0, note=self.note)
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
-        if metrics and self.advance is not None:
-            name = args.metric_for_best_model.removeprefix("eval_")
-            self.advance(0, note=f"{self.note} · validation {name} {metrics[f'eval_{name}']:.3f}")
+        # The score a person knows best; a bar has room for one.
+        score = next(name for name in ("accuracy", "r2") if f"eval_{name}" in metrics)
+        self.advance(0, note=f"{self.note}, validation {score} {metrics[f'eval_{score}']:.3f}")

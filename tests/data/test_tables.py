@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastformer.data import tables
+from fastformer.data import formats
 from fastformer.data.tables import Row, detect_label_kind, read_rows
 from fastformer.errors import UserError
 
@@ -86,7 +86,7 @@ def test_json_may_hold_one_object_a_line(tmp_path):
 
 
 def test_json_arrays_are_decoded_across_the_edges_of_the_window(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "_BUFFER", 3)
+    monkeypatch.setattr(formats, "_BUFFER", 3)
     rows = [Row('é "x" ☃ 😀 ' * count, str(count)) for count in range(5)]
     path = write(tmp_path / "rows.json", json.dumps([row._asdict() for row in rows], indent=1, ensure_ascii=False))
     assert list(read_rows(path)) == rows
@@ -378,7 +378,7 @@ def test_permission_denied_is_told_with_what_to_do(tmp_path, monkeypatch):
     def refuse(*args, **options):  # a file mode would not stop root
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(tables, "open", refuse, raising=False)
+    monkeypatch.setattr(formats, "open", refuse, raising=False)
     assert error_of(path) == f"{path}: permission denied; make it readable, for example: chmod +r {path}"
 
 
@@ -388,7 +388,7 @@ def test_other_trouble_of_the_machine_is_told_too(tmp_path, monkeypatch):
     def fail(*args, **options):
         raise OSError(5, "Input/output error", str(path))
 
-    monkeypatch.setattr(tables, "open", fail, raising=False)
+    monkeypatch.setattr(formats, "open", fail, raising=False)
     assert f"{path}: cannot be read (Input/output error)" in error_of(path)
 
 

@@ -81,8 +81,8 @@ class FastformerMixer(nn.Module):
         # Building a d×d map for each sequence costs d³: worth it once a sequence is longer than it is wide.
         # An exported graph serves all lengths and takes the form for long ones.
         if self.interaction != "product" or torch.compiler.is_exporting() or x.shape[1] >= x.shape[2]:
-            return self._apply_folded_map(x, context)
-        return self._apply_step_by_step(x, context)
+            return self._apply_folded_map(x, context).to(x.dtype)
+        return self._apply_step_by_step(x, context).to(x.dtype)
 
     def global_context(self, x: Tensor, mask: Tensor, keep_weights: bool = False) -> GlobalContext:
         """The two pooling passes. Scores, softmax and sums are float32 even when `x` is bfloat16."""

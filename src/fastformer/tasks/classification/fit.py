@@ -29,7 +29,7 @@ from fastformer.tasks.classification.data import (
     hold_out,
     label_space,
 )
-from fastformer.tasks.classification.metrics import BEST_METRIC, SCORES, scores
+from fastformer.tasks.classification.metrics import BEST_METRIC, SCORES, validation_scores
 from fastformer.tasks.classification.presets import Preset
 from fastformer.training import train_model
 
@@ -113,6 +113,7 @@ def fit_classifier(
             validating = Subset(encoded, np.arange(len(encoded)))
         _check_same_data(checkpoints / "data.json", training, validating, resume)
 
+    preset = preset.for_size(len(training), int(training.lengths.sum()))
     set_seed(preset.training.seed)
     model = _build_model(preset, mixer, tokenizer, space)
     if glove is not None:
@@ -129,7 +130,7 @@ def fit_classifier(
         validating,
         settings=preset.training,
         collate=PadCollator(tokenizer.pad_token_id),
-        compute_metrics=lambda result: scores(space, result.predictions, result.label_ids),
+        compute_metrics=lambda result: validation_scores(space, result.predictions, result.label_ids),
         best_metric=BEST_METRIC[kind],
         folder=checkpoints,
         resume=resume,

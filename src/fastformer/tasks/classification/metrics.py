@@ -11,7 +11,8 @@ SCORES = {
     "multi": ("accuracy", "macro_f", "micro_f"),
     "number": ("mse", "mae", "r2"),
 }
-BEST_METRIC = {"single": "accuracy", "multi": "micro_f", "number": "r2"}
+# What picks the best epoch. Accuracy alone would prefer an epoch that leaves the rare classes out.
+BEST_METRIC = {"single": "accuracy_and_macro_f", "multi": "micro_f", "number": "r2"}
 
 
 def probabilities(space: LabelSpace, logits: np.ndarray) -> np.ndarray:
@@ -33,10 +34,9 @@ def scores(space: LabelSpace, logits: np.ndarray, labels: np.ndarray) -> dict[st
         }
     if space.kind == "single":
         predicted, classes = logits.argmax(axis=-1), range(space.size)
-        return {
-            "accuracy": float(accuracy_score(labels, predicted)),
-            "macro_f": float(f1_score(labels, predicted, labels=classes, average="macro", zero_division=0)),
-        }
+        accuracy = float(accuracy_score(labels, predicted))
+        macro_f = float(f1_score(labels, predicted, labels=classes, average="macro", zero_division=0))
+        return {"accuracy": accuracy, "macro_f": macro_f}
     predicted = (logits > 0).astype(np.int64)
     labels = labels.astype(np.int64)
     return {
@@ -44,3 +44,11 @@ def scores(space: LabelSpace, logits: np.ndarray, labels: np.ndarray) -> dict[st
         "macro_f": float(f1_score(labels, predicted, average="macro", zero_division=0)),
         "micro_f": float(f1_score(labels, predicted, average="micro", zero_division=0)),
     }
+
+
+def validation_scores(space: LabelSpace, logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """`scores`, and the value that picks the best epoch."""
+    found = scores(space, logits, labels)
+    if space.kind == "single":
+        found["accuracy_and_macro_f"] = (found["accuracy"] + found["macro_f"]) / 2
+    return found

@@ -30,6 +30,21 @@ class Preset:
         model = {name: value for name, value in model.items() if value is not None}
         return replace(self, **given, training=replace(self.training, **training), model={**self.model, **model})
 
+    def for_size(self, texts: int, tokens: int) -> "Preset":
+        """Settle what is left open (`None`) by the size of the training data.
+
+        Small data takes smaller batches and more passes, so that there are several hundred steps in all; the table of
+        word pairs needs no more rows than there are tokens.
+        """
+        training, model = self.training, dict(self.model)
+        batch_size = training.batch_size or (32 if texts < 10_000 else 64)
+        epochs = training.epochs or min(12, max(3, round(600 * batch_size / texts)))
+        learning_rate = training.learning_rate or (2e-3 if batch_size <= 32 else 3e-3)
+        if "bigram_buckets" in model:
+            model["bigram_buckets"] = min(model["bigram_buckets"], 2 ** max(10, tokens.bit_length()))
+        training = replace(training, batch_size=batch_size, epochs=epochs, learning_rate=learning_rate)
+        return replace(self, training=training, model=model)
+
 
 def _paper(max_length: int, wide: int, pooling_window: int, block: int) -> Preset:
     return Preset(
@@ -60,9 +75,7 @@ PRESETS = {
         vocab_size=30_000,
         min_frequency=2,
         max_length=4096,
-        training=TrainingSettings(
-            epochs=3, batch_size=64, learning_rate=3e-3, weight_decay=0.01, betas=(0.9, 0.95), warmup=0.05
-        ),
+        training=TrainingSettings(weight_decay=0.01, betas=(0.9, 0.95), warmup=0.05),
         model={
             "hidden_size": 128,
             "num_hidden_layers": 1,
@@ -70,9 +83,9 @@ PRESETS = {
             "position_embedding_type": "none",
             "norm": "none",
             "feed_forward": False,
-            "pooling": "mean",
+            "pooling": "additive",
             "bigram_buckets": 2**18,
-            "token_dropout": 0.5,
+            "token_dropout": 0.4,
             "hidden_dropout_prob": 0.0,
             "classifier_dropout": 0.2,
             "initializer_range": 0.1,

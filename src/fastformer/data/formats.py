@@ -1,0 +1,328 @@
+"""The readers: what a file, a folder or a dataset holds -> records (where, text, label), a few at a time.
+
+Files are CSV, TSV, JSONL, a JSON array, Parquet, or one text a line, all of them plain or .gz; CSV and TSV have a
+header and quote fields by `"`. A folder holds LABEL/*.txt, or was saved by `datasets`; datasets also come from the
+Hub. A reader finds the columns, asks `choose` which of them to read, and yields their values as they are, except that
+class numbers of `datasets` become names. `where` is the file and the line or row, for whoever finds a value wrong.
+"""
+
+import csv
+import gzip
+import io
+import itertools
+import json
+import re
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from shutil import copyfileobj
+from typing import Any, Literal
+
+from fastformer.errors import UserError
+
+Format = Literal["csv", "tsv", "jsonl", "json", "parquet", "lines"]
+Record = tuple[str, Any, Any]  # where, text, label; neither is checked yet
+Choose = Callable[[list[str]], tuple[str, str | None]]  # the columns found -> text column, label column
+
+_FORMATS: dict[str, Format] = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".parquet": "parquet",
+    ".txt": "lines",
+}
+_ARRAY_START = re.compile(r"\s*\[\s*")
+_ARRAY_COMMA = re.compile(r"\s*,?\s*")
+_BOM = b"\xef\xbb\xbf"
+_BUFFER = 1 << 20
+_BATCH = 64  # rows of Parquet and `datasets` in memory at a time: each may be megabytes
+
+csv.field_size_limit(2**31 - 1)  # a whole book may stand in one field
+
+
+def format_of(name: str) -> Format:
+    """The format that a file's name says."""
+    suffix = Path(name.lower().removesuffix(".gz")).suffix
+    if suffix not in _FORMATS:
+        endings = ", ".join(_FORMATS)
+        raise UserError(f"{name}: the name does not say what the file holds; end it in one of {endings} (and .gz)")
+    return _FORMATS[suffix]
+
+
+def guard(name: str, records: Iterator[Record]) -> Iterator[Record]:
+    """Say what the machine has against reading in words that help."""
+    try:
+        yield from records
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        raise UserError(
+            f"{name}: not a whole gzip file; compress it again, or take .gz off its name if it is not compressed"
+        ) from None
+    except PermissionError as error:
+        path = error.filename or name
+        raise UserError(f"{path}: permission denied; make it readable, for example: chmod +r {path}") from None
+    except OSError as error:
+        raise UserError(f"{name}: cannot be read ({error.strerror or error}); check the disk and the path") from None
+
+
+def read_file(name: str, format: Format, choose: Choose, with_label: bool) -> Iterator[Record]:
+    """The records of a file, plain or .gz."""
+    with ExitStack() as stack:
+        file = stack.enter_context(open(name, "rb", buffering=_BUFFER))
+        if name.lower().endswith(".gz"):
+            file = io.BufferedReader(gzip.GzipFile(fileobj=file), _BUFFER)
+            if format == "parquet":  # is read back to front
+                unzipped = stack.enter_context(tempfile.TemporaryFile())
+                copyfileobj(file, unzipped, _BUFFER)
+                unzipped.seek(0)
+                file = unzipped
+        yield from read_stream(file, name, format, choose, with_label)
+
+
+def read_stream(
+    file: io.BufferedReader, name: str, format: Format, choose: Choose, with_label: bool
+) -> Iterator[Record]:
+    """The records of an open file, from where it stands."""
+    start = file.peek(1).removeprefix(_BOM)
+    if not start:
+        raise UserError(f"{name}: the file is empty; give a file with at least one example")
+    if format == "lines":
+        if with_label:
+            raise UserError(f"{name}: plain lines have no labels; give CSV, TSV, JSONL or Parquet with a label column")
+        for number, line in enumerate(_decode(file, name), 1):
+            yield f"{name}, line {number}", line.rstrip("\r\n"), None
+    elif format == "parquet":
+        yield from _read_parquet(file, name, choose)
+    elif format == "json" and start.lstrip()[:1] == b"[":
+        yield from _read_array(file, name, choose)
+    elif format in ("json", "jsonl"):
+        yield from _read_jsonl(file, name, choose)
+    else:
+        yield from _read_csv(file, name, {"csv": ",", "tsv": "\t"}[format], choose)
+
+
+def read_folder(folder: Path) -> Iterator[Record]:
+    """The records of LABEL/*.txt, one a file."""
+    found = False
+    for label in sorted(path for path in folder.iterdir() if path.is_dir()):
+        for path in sorted(label.glob("*.txt")):
+            found = True
+            with open(path, "rb") as file:
+                text = "".join(_decode(file, str(path)))
+            yield str(path), text, label.name
+    if not found:
+        raise UserError(
+            f"{folder}: a folder with neither LABEL/*.txt nor a saved `datasets` dataset; name a file in it"
+        )
+
+
+# ---- formats of files ------------------------------------------------------------------------------------------------
+
+
+def _decode(file: io.BufferedReader, name: str) -> Iterator[str]:
+    for number, line in enumerate(file, 1):
+        try:
+            text = (line.removeprefix(_BOM) if number == 1 else line).decode()
+        except UnicodeDecodeError:
+            raise _not_utf8(name, f"line {number}") from None
+        yield text
+
+
+def _read_csv(file: io.BufferedReader, name: str, delimiter: str, choose: Choose) -> Iterator[Record]:
+    reader = csv.reader(_decode(file, name), delimiter=delimiter, strict=True)
+    start, header = 1, None  # `start` is the first line of the row at hand, which may span several
+    try:
+        for fields in reader:
+            if not fields:
+                pass  # a blank line
+            elif header is None:
+                header = [column.strip() for column in fields]
+                if len(header) == 1 and re.search(r"[;\t]", header[0]):
+                    raise UserError(
+                        f"{name}, line {start}: one column named {header[0]!r}; separate fields by {delimiter!r}"
+                    )
+                text, label = choose(header)
+                text, label = header.index(text), label and header.index(label)
+            elif len(fields) != len(header):
+                raise UserError(
+                    f"{name}, line {start}: {len(fields)} fields where the header has {len(header)}; "
+                    f"put a field that holds {delimiter!r} or a new line in double quotes"
+                )
+            else:
+                yield f"{name}, line {start}", fields[text], None if label is None else fields[label]
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise UserError(
+            f"{name}, line {start}: broken CSV ({error}); close every double quote, and double those inside a field"
+        ) from None
+
+
+def _read_jsonl(file: io.BufferedReader, name: str, choose: Choose) -> Iterator[Record]:
+    pick = _picker(choose)
+    for number, line in enumerate(_decode(file, name), 1):
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            if line.isspace():
+                continue
+            place = f"line {number}, column {getattr(error, 'colno', 1)}"
+            raise UserError(
+                f"{name}, {place}: broken JSON ({_reason(error)}); every line must hold one whole object"
+            ) from None
+        yield pick(f"{name}, line {number}", record)
+
+
+def _read_array(file: io.BufferedReader, name: str, choose: Choose) -> Iterator[Record]:
+    """The objects of one JSON array, each decoded from a window of text that grows only while the object is cut off."""
+    pick = _picker(choose)
+    decoder = json.JSONDecoder()
+    stream = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+    number, window, at, size = 0, "", 0, _BUFFER
+    between = _ARRAY_START
+    while True:
+        gap = between.match(window, at)
+        end = gap.end() if gap else at
+        if gap and window.startswith("]", end):
+            return
+        try:
+            record, at = decoder.raw_decode(window, end)
+        except (ValueError, RecursionError) as error:
+            cut_off = getattr(error, "pos", 0) > len(window) - 16 or _reason(error).startswith("Unterminated")
+            try:
+                more = cut_off and stream.read(size)
+            except UnicodeDecodeError:
+                raise _not_utf8(name, f"after row {number}") from None
+            if not more:
+                raise UserError(f"{name}, row {number + 1}: broken JSON ({_reason(error)}); mend that object") from None
+            window, at, size = window[at:] + more, 0, 2 * size
+            continue
+        number, size, between = number + 1, _BUFFER, _ARRAY_COMMA
+        yield pick(f"{name}, row {number}", record)
+
+
+def _picker(choose: Choose) -> Callable[[str, Any], Record]:
+    """Takes text and label out of JSON objects; the first object decides the columns."""
+    columns: tuple[str, str | None] | None = None
+
+    def pick(where: str, record: Any) -> Record:
+        nonlocal columns
+        if type(record) is not dict:
+            raise UserError(f'{where}: {kind_of(record)}, not a JSON object; write {{"text": …, "label": …}}')
+        columns = columns or choose(list(record))
+        text, label = map(record.get, columns)
+        if type(text) is str and not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError:  # JSON can spell half a surrogate pair, which is no character: make it U+FFFD
+                text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return where, text, label
+
+    return pick
+
+
+def _read_parquet(file: io.BufferedReader, name: str, choose: Choose) -> Iterator[Record]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.ParquetFile(file)
+        text, label = choose(table.schema_arrow.names)
+        batches = table.iter_batches(batch_size=_BATCH, columns=[text, label] if label else [text])
+        yield from _number_rows(name, (batch.to_pydict() for batch in batches), text, label, table.schema_arrow)
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{name}: not a readable Parquet file ({_reason(error)}); write or download it again") from None
+
+
+# ---- datasets --------------------------------------------------------------------------------------------------------
+
+
+def read_saved(path: str, split: str | None, choose: Choose) -> Iterator[Record]:
+    """The records of a folder saved by `datasets`."""
+    from datasets import load_from_disk
+
+    try:
+        dataset = load_from_disk(path)
+    except Exception as error:  # whatever broken files make it raise
+        raise UserError(f"{path}: this saved dataset cannot be read ({_reason(error)}); save it again") from None
+    yield from _read_dataset(dataset, path, split, choose)
+
+
+def read_hub(name: str, split: str | None, choose: Choose) -> Iterator[Record]:
+    """The records of a dataset on the Hub."""
+    import datasets
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    offline = datasets.config.HF_HUB_OFFLINE
+    try:
+        if not offline:
+            HfApi().dataset_info(name, timeout=10)  # fails at once where load_dataset would retry for half a minute
+        dataset = datasets.load_dataset(name)
+    except (RepositoryNotFoundError, datasets.exceptions.DatasetNotFoundError):
+        raise UserError(f"{name}: no such file here and no such dataset on the Hub; check the spelling") from None
+    except Exception as error:  # no network, a proxy, a gated dataset, a configuration to choose: there are many
+        hint = "unset HF_HUB_OFFLINE to download it" if offline else "set HF_HUB_OFFLINE=1 if it was downloaded before"
+        raise UserError(
+            f"{name}: no such file here, and the Hub gives no such dataset ({_reason(error)}); "
+            f"check the path and the network, or {hint}"
+        ) from None
+    yield from _read_dataset(dataset, name, split, choose)
+
+
+def _read_dataset(dataset: Any, name: str, split: str | None, choose: Choose) -> Iterator[Record]:
+    if isinstance(dataset, dict):
+        split = split or (next(iter(dataset)) if len(dataset) == 1 else None)
+        if split not in dataset:
+            wanted = f"no split {split!r}" if split else "several splits"
+            raise UserError(
+                f"{name}: {wanted}; splits found: {', '.join(dataset)}; name one, as in {name}:{next(iter(dataset))}"
+            )
+        dataset = dataset[split]
+    text, label = choose(dataset.column_names)
+    dataset = dataset.with_format(None).select_columns([text, label] if label else [text])
+    yield from _number_rows(name, dataset.iter(_BATCH), text, label, dataset.features.arrow_schema)
+
+
+def _number_rows(name: str, batches: Iterator[dict], text: str, label: str | None, schema: Any) -> Iterator[Record]:
+    """The rows of column batches, with the class numbers of `datasets` turned into their names."""
+    names = None
+    if label and b"huggingface" in (schema.metadata or {}):
+        from datasets import ClassLabel, Features
+
+        feature = Features.from_arrow_schema(schema)[label]
+        feature = getattr(feature, "feature", feature)  # of a list: what it is a list of
+        names = feature.names if isinstance(feature, ClassLabel) else None
+
+    def named(value: Any) -> Any:
+        if isinstance(value, list):
+            return [named(item) for item in value]
+        return names[value] if isinstance(value, int) and 0 <= value < len(names) else None
+
+    number = 0
+    for batch in batches:
+        labels = batch[label] if label else itertools.repeat(None)
+        for one_text, one_label in zip(batch[text], labels, strict=False):
+            number += 1
+            yield f"{name}, row {number}", one_text, named(one_label) if names else one_label
+
+
+# ---- words of errors -------------------------------------------------------------------------------------------------
+
+
+def _not_utf8(name: str, place: str) -> UserError:
+    file = Path(name).name.removesuffix(".gz")
+    how = f"convert the file, for example: iconv -f LATIN1 -t UTF-8 {file} > utf8-{file}"
+    return UserError(f"{name}, {place}: not UTF-8; {how}")
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "msg", None) or next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
+
+
+def kind_of(value: Any) -> str:
+    """What errors call the type of a value."""
+    kinds = {dict: "an object", list: "a list", tuple: "a list", bool: "a boolean", int: "a number", float: "a number"}
+    return kinds.get(type(value), f"of type {type(value).__name__}")
