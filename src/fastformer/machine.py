@@ -26,3 +26,13 @@ def tune() -> None:
             library.mallopt(_MMAP_MAX, 0)
             library.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
             library.mallopt(_TOP_PAD, _HALF_GIGABYTE // 8)
+
+
+def peak_memory_gb() -> float | None:
+    """Most memory this process has held, where the system tells."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (1e9 if sys.platform == "darwin" else 1e6), 2)

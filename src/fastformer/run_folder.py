@@ -98,13 +98,32 @@ def claim_output(folder: str | Path, *, resume: bool, overwrite: bool) -> Path:
     if not overwrite:
         if RUN_FILE in existing:
             raise UserError(f"{folder}: holds a finished run; give another --output, or --overwrite to replace it")
-        if CHECKPOINTS in existing and not resume:
+        if not resume and last_complete_checkpoint(folder / CHECKPOINTS) is not None:
             raise UserError(f"{folder}: holds an interrupted run; --resume continues it, --overwrite starts anew")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{folder}: cannot be made ({error.strerror}); give --output another place") from error
     return folder
+
+
+def last_complete_checkpoint(folder: Path) -> Path | None:
+    """The newest checkpoint that was written to its end (the trainer's state is written last)."""
+    complete = [path.parent for path in folder.glob("steps/checkpoint-*/trainer_state.json")]
+    return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+
+
+@contextmanager
+def unharmed(folder: Path) -> Iterator[None]:
+    """If training fails before its first checkpoint, leave `folder` as it was found."""
+    try:
+        yield
+    except BaseException:
+        if last_complete_checkpoint(folder / CHECKPOINTS) is None:
+            shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+            with suppress(OSError):  # not empty: an older run is there
+                folder.rmdir()
+        raise
 
 
 def save_run(

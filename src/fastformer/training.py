@@ -30,7 +30,7 @@ from fastformer.errors import Interrupted
 from fastformer.machine import tune
 from fastformer.optimizer import DenseAndSparseAdam
 from fastformer.progress import progress_bar, quiet_libraries, say
-from fastformer.run_folder import explain_full_disk
+from fastformer.run_folder import explain_full_disk, last_complete_checkpoint
 
 CHECKPOINT_SECONDS = 300
 
@@ -127,12 +127,6 @@ def train_model(
         step, steps = trainer.state.global_step, trainer.state.max_steps
         raise Interrupted(f"stopped at step {step} of {steps}; run the same command with --resume to continue")
     return [entry for entry in trainer.state.log_history if f"eval_{best_metric}" in entry]
-
-
-def last_complete_checkpoint(folder: Path) -> Path | None:
-    """The newest checkpoint that was written to its end (the trainer's state is written last)."""
-    complete = [path.parent for path in folder.glob("steps/checkpoint-*/trainer_state.json")]
-    return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
 
 class _BucketTrainer(Trainer):

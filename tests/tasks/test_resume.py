@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 import fastformer.training
 from fastformer.errors import Interrupted, UserError
-from fastformer.run_folder import open_run
+from fastformer.run_folder import last_complete_checkpoint, open_run
 from fastformer.tasks.classification import train
 
 quiet = {"show_progress": False, "epochs": 3}
@@ -82,7 +82,7 @@ def test_a_half_written_checkpoint_is_passed_over(tmp_path):
         folder.mkdir(parents=True)
         if complete:
             (folder / "trainer_state.json").write_text("{}")
-    assert fastformer.training.last_complete_checkpoint(tmp_path).name == "checkpoint-10"
+    assert last_complete_checkpoint(tmp_path).name == "checkpoint-10"
 
 
 def test_ctrl_c_on_the_command_line(files, tmp_path):

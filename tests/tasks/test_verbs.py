@@ -181,12 +181,14 @@ class TestMistakes:
     def test_one_class_only(self, tmp_path):
         source = write_csv(tmp_path / "train.csv", [("a cat", "x"), ("a dog", "x")])
         self.check(r"train.csv: all rows have the label 'x'", train, source, output=tmp_path / "run")
-        assert not (tmp_path / "run" / "run.json").exists()
+        assert not (tmp_path / "run").exists()  # nothing is left that would look like a run
 
     def test_label_unseen_in_training(self, run_folder, files, tmp_path):
         source = write_csv(tmp_path / "new.csv", [("a cat", "animal"), ("a planet", "star")])
         self.check(r"new.csv: label 'star' was not seen in training", evaluate, open_run(run_folder), source)
-        self.check(r"label 'star' was not seen", train, files["train"], source, output=tmp_path / "run")
+        for part in ("validation", "test"):  # before the training, not after it
+            self.check(r"label 'star' was not seen", train, files["train"], **{part: source}, output=tmp_path / "run")
+            assert not (tmp_path / "run").exists()
 
     def test_not_a_run_folder(self, tmp_path):
         with pytest.raises(UserError, match="no such run folder"):

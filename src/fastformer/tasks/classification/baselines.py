@@ -1,5 +1,10 @@
-"""What a classifier must beat: TF-IDF with logistic regression, and always guessing the commonest class."""
+"""What a classifier must beat: TF-IDF with logistic regression, and always guessing the commonest class.
 
+`python -m fastformer.tasks.classification.baselines TRAIN TEST` prints both for files with text and label.
+"""
+
+import json
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -9,16 +14,20 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, f1_score
 from sklearn.pipeline import make_pipeline
 
-from fastformer.data.tables import Row
+from fastformer.data.tables import Row, read_rows
+from fastformer.machine import peak_memory_gb
 
 
-def tfidf_baseline(train: Iterable[Row], test: Iterable[Row]) -> dict[str, float]:
-    """TF-IDF of words and word pairs, then logistic regression: scores on `test` and seconds."""
+def tfidf_baseline(train: Iterable[Row], test: Iterable[Row], C: float = 10.0) -> dict[str, float]:
+    """TF-IDF of words and word pairs, then logistic regression: scores on `test` and seconds.
+
+    Of scikit-learn's default C=1 and C=10, the latter had the better macro-F on all our datasets.
+    """
     started = time.monotonic()
     texts, labels = zip(*train, strict=True)
     test_texts, test_labels = zip(*test, strict=True)
     features = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, min_df=2)
-    model = make_pipeline(features, LogisticRegression(C=10, max_iter=1000))
+    model = make_pipeline(features, LogisticRegression(C=C, max_iter=1000))
     predicted = model.fit(texts, labels).predict(test_texts)
     return {**_scores(test_labels, predicted), "seconds": round(time.monotonic() - started, 1)}
 
@@ -35,3 +44,12 @@ def _scores(labels, predicted) -> dict[str, float]:
         "accuracy": float(accuracy_score(labels, predicted)),
         "macro_f": float(f1_score(labels, predicted, average="macro", zero_division=0)),
     }
+
+
+if __name__ == "__main__":
+    sources = zip(sys.argv[1:], ("train", "test"), strict=True)
+    train, test = (list(read_rows(source, split=split)) for source, split in sources)
+    print(json.dumps({"majority": majority_baseline(train, test)}), flush=True)
+    for C in (1.0, 10.0):
+        scores = tfidf_baseline(train, test, C)
+        print(json.dumps({f"tfidf+lr C={C:g}": scores, "peak_memory_gb": peak_memory_gb()}), flush=True)

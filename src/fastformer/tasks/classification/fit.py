@@ -18,6 +18,7 @@ from fastformer.data.glove import load_glove
 from fastformer.data.tables import Row
 from fastformer.data.tokenizers import load_tokenizer, train_tokenizer
 from fastformer.errors import UserError
+from fastformer.machine import peak_memory_gb
 from fastformer.modeling import FastformerConfig, FastformerForSequenceClassification
 from fastformer.progress import progress_bar, say
 from fastformer.run_folder import explain_full_disk, write_json
@@ -55,6 +56,7 @@ class Fitted:
         best = max(epochs, key=lambda epoch: epoch[BEST_METRIC[self.space.kind]])
         return {
             "train_seconds": round(self.seconds, 1),
+            "peak_memory_gb": peak_memory_gb(),
             "rows": self.rows,
             "parameters": self.model.num_parameters(),
             "validation": {name: best[name] for name in SCORES[self.space.kind]},
@@ -85,10 +87,12 @@ def fit_classifier(
     glove: str | None = None,
     resume: bool = False,
     show_progress: bool = True,
-    names: tuple[str, str] = ("training data", "validation data"),
+    test: Iterable[Row] = (),
+    names: tuple[str, str, str] = ("training data", "validation data", "test data"),
 ) -> Fitted:
     """Train a classifier on rows that can be read more than once; `names` are what error messages call them.
 
+    The labels of `test` are only looked at, so that a label unknown there shows before the training and not after it.
     `checkpoints` holds encoded texts and checkpoints; the caller deletes it once the result is safe.
     """
     started = time.monotonic()
@@ -103,6 +107,8 @@ def fit_classifier(
         tokenizer, space, total = _read_vocabulary_and_labels(
             train, kind, preset, checkpoints / "tokenizer", names[0], show_progress
         )
+        for row in test:
+            space.encode([row.label], names[2])
         encoded = _encode(train, tokenizer, space, preset, checkpoints / "train.tokens", names[0], total, show_progress)
         if validation is None:
             training, validating = hold_out(encoded, kind, preset.training.seed)

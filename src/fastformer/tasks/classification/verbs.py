@@ -1,6 +1,5 @@
 """The verbs of the command line for classification, as functions on files and run folders."""
 
-import itertools
 import json
 import shutil
 from collections.abc import Iterable, Iterator
@@ -15,7 +14,7 @@ from fastformer.inference import TextRunner
 from fastformer.mixers import available_mixers
 from fastformer.modeling import FastformerForSequenceClassification
 from fastformer.progress import progress_bar, say
-from fastformer.run_folder import CHECKPOINTS, Run, claim_output, save_run
+from fastformer.run_folder import CHECKPOINTS, Run, claim_output, save_run, unharmed
 from fastformer.tasks.classification.card import model_card
 from fastformer.tasks.classification.data import LabelSpace, Table
 from fastformer.tasks.classification.fit import fit_classifier
@@ -60,32 +59,31 @@ def train(
     )
     folder = claim_output(output, resume=resume, overwrite=overwrite)
     columns = {"text_column": text_column, "label_column": label_column}
-    kind = "number" if regression else detect_label_kind(train, **columns, split="train")
+    with unharmed(folder):
+        kind = "number" if regression else detect_label_kind(train, **columns, split="train")
 
-    def table(source: str, split: str) -> Table:
-        first_rows(read_rows(source, **columns, label_kind=kind, split=split), 1)  # a wrong file fails before any work
-        return Table(source, **columns, label_kind=kind, split=split)
+        def table(source: str, split: str) -> Table:
+            found = Table(source, **columns, label_kind=kind, split=split)
+            next(iter(found))  # a wrong file or column fails here, before any work
+            return found
 
-    tables = {"train": table(train, "train")}
-    tables["validation"] = table(validation, "validation") if validation else None
-    tables["test"] = table(test, "test") if test else None
-
-    fitted = fit_classifier(
-        tables["train"],
-        tables["validation"],
-        kind=kind,
-        preset=settings,
-        mixer=mixer,
-        glove=glove,
-        checkpoints=folder / CHECKPOINTS,
-        resume=resume and not overwrite,
-        show_progress=show_progress,
-        names=(train, validation or train),
-    )
+        fitted = fit_classifier(
+            table(train, "train"),
+            table(validation, "validation") if validation else None,
+            test=table(test, "test") if test else (),
+            kind=kind,
+            preset=settings,
+            mixer=mixer,
+            glove=glove,
+            checkpoints=folder / CHECKPOINTS,
+            resume=resume and not overwrite,
+            show_progress=show_progress,
+            names=(train, validation or train, test or train),
+        )
     metrics = fitted.metrics()
-    if tables["test"] is not None:
+    if test:
         runner = TextRunner(fitted.model, fitted.tokenizer, settings.max_length)
-        metrics["test"] = _score(runner, fitted.space, tables["test"], test, show_progress)
+        metrics["test"] = _score(runner, fitted.space, table(test, "test"), test, show_progress)
     data = {"train": str(train), "validation": validation, "test": test, **columns}
     record = fitted.record(preset, glove, data)
     card = model_card(record, metrics, fitted.space, folder.name)
@@ -224,8 +222,3 @@ def _texts_to_predict(
 ) -> Iterator[Row]:
     column, _ = classifier.columns(text_column, None)
     return read_rows(source, text_column=column, label_kind="none", format=format, split="test")
-
-
-def first_rows(rows: Iterable[Row], count: int) -> list[Row]:
-    """The first few rows of a table."""
-    return list(itertools.islice(rows, count))
