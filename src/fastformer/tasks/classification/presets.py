@@ -85,7 +85,7 @@ PRESETS = {
             "feed_forward": False,
             "pooling": "additive",
             "bigram_buckets": 2**18,
-            "token_dropout": 0.4,
+            "token_dropout": 0.3,
             "hidden_dropout_prob": 0.0,
             "classifier_dropout": 0.2,
             "initializer_range": 0.1,
