@@ -5,6 +5,7 @@ Importing this package registers its models with transformers' Auto classes.
 
 from typing import Any
 
+from fastformer.data import tokenizers as _tokenizers  # noqa: F401  registers the NLTK tokenizer with AutoTokenizer
 from fastformer.mixers import available_mixers, build_mixer
 from fastformer.modeling import (
     FastformerConfig,

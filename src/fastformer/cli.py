@@ -1,7 +1,6 @@
 """The command line: a verb calls the function of the same name and prints what it returns."""
 
 import json
-import os
 import sys
 from contextlib import nullcontext
 from enum import StrEnum
@@ -10,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from fastformer.errors import Interrupted, UserError
@@ -37,7 +37,7 @@ class Format(StrEnum):
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and show no progress.")]
-Seed = Annotated[int, typer.Option(help="Random seed: the same seed gives the same model.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed: the same seed gives the same model.")]
 TextColumn = Annotated[str | None, typer.Option(help="Column that holds the text. Guessed when obvious.")]
 LabelColumn = Annotated[str | None, typer.Option(help="Column that holds the label. Guessed when obvious.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as `fastformer train` leaves it.")]
@@ -103,7 +103,7 @@ def train_classification(
     max_length: Annotated[int | None, typer.Option(min=1, help="Cut texts after so many tokens.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the training data.")] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Texts to a step.")] = None,
-    learning_rate: Annotated[float | None, typer.Option(min=0.0, help="Adam's learning rate.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(min=1e-9, help="Adam's learning rate.")] = None,
     seed: Seed = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted training in --output.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in --output when done.")] = False,
@@ -181,7 +181,7 @@ def predict(
     Example: `fastformer predict runs/reviews new.csv > labels.jsonl`
     """
     opened, task = _open(run)
-    from fastformer.run_folder import writing_text
+    from fastformer.files import writing_text
 
     destination = nullcontext(sys.stdout) if output is None else writing_text(output)
     with destination as out:
@@ -233,7 +233,7 @@ def _print_json(result: Any) -> None:
 
 
 def _print_table(title: str, rows: dict[str, dict[str, float]], columns: tuple[str, ...]) -> None:
-    table = Table(title=title, title_justify="left")
+    table = Table(title=escape(title), title_justify="left")
     table.add_column("")
     for column in columns:
         table.add_column(column.replace("macro_f", "macro-F").replace("micro_f", "micro-F"), justify="right")
@@ -261,6 +261,6 @@ def main() -> None:
     except Interrupted as stop:
         print(f"fastformer: {stop}", file=sys.stderr)
         sys.exit(130)
-    except BrokenPipeError:  # `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+    except OSError as error:  # the machine's word against it: no permission, a broken disk, …
+        print(f"fastformer: {error.filename or 'the system'}: {error.strerror or error}", file=sys.stderr)
+        sys.exit(2)

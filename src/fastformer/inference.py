@@ -14,6 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from fastformer.data.batches import pad_batch, token_budget_batches
 from fastformer.data.tokenizers import encode_batch
 from fastformer.machine import tune
+from fastformer.progress import say
 
 CHUNK_TEXTS = 4096
 CHUNK_CHARACTERS = 16_000_000
@@ -33,6 +34,11 @@ class TextRunner:
         for chunk in chunks(texts):
             yield from self._run(chunk, output)
 
+    def warn_about_cut_texts(self) -> None:
+        """One line if any text was longer than the model's maximum."""
+        if self.cut:
+            say(f"{self.cut:,} texts were longer than the model's {self.max_length:,} tokens and were cut.")
+
     def _run(self, texts: list[str], output: Callable[..., Tensor]) -> Iterator[np.ndarray]:
         encoded, cut = encode_batch(self.tokenizer, texts, self.max_length)
         self.cut += cut
@@ -40,8 +46,9 @@ class TextRunner:
         results: list[np.ndarray | None] = [None] * len(texts)
         for batch in token_budget_batches(lengths, BATCH_TOKENS):
             inputs = pad_batch([encoded[index] for index in batch], self.tokenizer.pad_token_id)
+            inputs = {name: tensor.to(self.model.device) for name, tensor in inputs.items()}
             with torch.inference_mode():
-                rows = output(**inputs).float().numpy()
+                rows = output(**inputs).float().cpu().numpy()
             for index, row in zip(batch, rows, strict=True):
                 results[index] = row
         return iter(results)

@@ -8,24 +8,28 @@ import torch
 
 # glibc's <malloc.h>
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
-_HALF_GIGABYTE = 1 << 29
+_MEGABYTE = 1 << 20
 
 
-@cache
 def tune() -> None:
     """Treat denormal numbers as zero, and keep freed memory for the next step instead of returning it at once.
 
     Denormals made an optimizer step 15 times slower. By default glibc asks the kernel for every large tensor anew and
-    gives it back when freed, so that each step pays page faults for all its memory: that took most of the time of
-    training (docs/RESULTS.md). Called wherever we train or predict; other C libraries are left as they are.
+    gives it back when freed, so that each step pays page faults for all its memory. Called wherever we train or
+    predict; it holds for the whole process. Other C libraries are left as they are.
     """
-    torch.set_flush_denormal(True)
+    torch.set_flush_denormal(True)  # for this thread: set it every time
+    _keep_freed_memory()
+
+
+@cache
+def _keep_freed_memory() -> None:
     if sys.platform == "linux":
         library = ctypes.CDLL(None)
         if hasattr(library, "mallopt") and hasattr(library, "gnu_get_libc_version"):
             library.mallopt(_MMAP_MAX, 0)
             library.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
-            library.mallopt(_TOP_PAD, _HALF_GIGABYTE // 8)
+            library.mallopt(_TOP_PAD, 64 * _MEGABYTE)
 
 
 def peak_memory_gb() -> float | None:

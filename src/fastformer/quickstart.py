@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from fastformer.data.tables import read_rows
+from fastformer.errors import Interrupted
 from fastformer.progress import say
 from fastformer.run_folder import open_run
 from fastformer.tasks.classification import verbs
@@ -18,15 +19,18 @@ def quickstart(output: str | Path = "runs/quickstart", seed: int = 0, show_progr
     """
     if show_progress:
         say("Which Python library does a docstring come from? Reading the docstrings installed here.")
-    metrics = verbs.train(
-        "builtin",
-        "builtin",
-        "builtin",
-        output=output,
-        seed=seed,
-        overwrite=True,
-        show_progress=show_progress,
-    )
+    try:
+        metrics = verbs.train(
+            "builtin",
+            "builtin",
+            "builtin",
+            output=output,
+            seed=seed,
+            overwrite=True,
+            show_progress=show_progress,
+        )
+    except Interrupted:
+        raise Interrupted("stopped; run quickstart again to start anew") from None
     train, test = (list(read_rows("builtin", split=split)) for split in ("train", "test"))
     if show_progress:
         say("Training TF-IDF + logistic regression on the same rows for comparison.")

@@ -11,26 +11,27 @@
 Files are written aside and renamed into place, so a full disk or a crash leaves an older run as it was.
 """
 
-import errno
 import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from safetensors import SafetensorError
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from fastformer.data.tokenizers import load_tokenizer
 from fastformer.errors import UserError
+from fastformer.files import explain_full_disk, write_json
 from fastformer.progress import quiet_libraries
 from fastformer.version import __version__
 
 RUN_FILE = "run.json"
 CHECKPOINTS = "checkpoints"
+CHECKPOINT_MARK = "settings.json"  # in checkpoints/: says that they are ours
 _ASIDE = ".saving"
 
 
@@ -76,7 +77,7 @@ def open_run(folder: str | Path) -> Run:
         raise UserError(f"{folder}: no such run folder; `fastformer train … --output {folder}` makes one")
     try:
         record = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
-        if not isinstance(record, dict) or "task" not in record:
+        if not isinstance(record, dict) or not isinstance(record.get("task"), str):
             raise ValueError("it names no task")
     except FileNotFoundError:
         if (folder / CHECKPOINTS).is_dir():
@@ -88,23 +89,38 @@ def open_run(folder: str | Path) -> Run:
 
 
 def claim_output(folder: str | Path, *, resume: bool, overwrite: bool) -> Path:
-    """Check that a training may write to `folder`, before any work is done; nothing there is changed yet."""
+    """Check that a training may write to `folder`, before any work is done; nothing there is changed yet.
+
+    A folder with anything in it must be a run of ours. With `resume` an interrupted training is continued, whatever
+    else is there.
+    """
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder}: is a file; give --output a folder")
-    existing = {path.name for path in folder.iterdir()} - {_ASIDE} if folder.exists() else set()
-    if existing and not existing & {RUN_FILE, CHECKPOINTS}:
+    finished, checkpoints = _holds(folder / RUN_FILE, "task"), folder / CHECKPOINTS
+    ours = _is_ours(checkpoints) if checkpoints.exists() else finished
+    if folder.exists() and any(folder.iterdir()) and not ours:
         raise UserError(f"{folder}: is not empty and not a run folder; give --output another place")
-    if not overwrite:
-        if RUN_FILE in existing:
+    interrupted = last_complete_checkpoint(checkpoints) is not None
+    if not overwrite and not (resume and interrupted):
+        if finished:
             raise UserError(f"{folder}: holds a finished run; give another --output, or --overwrite to replace it")
-        if not resume and last_complete_checkpoint(folder / CHECKPOINTS) is not None:
+        if interrupted:
             raise UserError(f"{folder}: holds an interrupted run; --resume continues it, --overwrite starts anew")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{folder}: cannot be made ({error.strerror}); give --output another place") from error
     return folder
+
+
+def _is_ours(checkpoints: Path) -> bool:
+    return _holds(checkpoints / CHECKPOINT_MARK, "fastformer")
+
+
+def _holds(path: Path, key: str) -> bool:
+    """Whether a JSON file is there and has a key that marks it as ours."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and key in content
 
 
 def last_complete_checkpoint(folder: Path) -> Path | None:
@@ -115,13 +131,15 @@ def last_complete_checkpoint(folder: Path) -> Path | None:
 
 @contextmanager
 def unharmed(folder: Path) -> Iterator[None]:
-    """If training fails before its first checkpoint, leave `folder` as it was found."""
+    """Make `folder`; if training fails before its first checkpoint, leave it as it was found."""
+    made = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
     try:
         yield
     except BaseException:
         if last_complete_checkpoint(folder / CHECKPOINTS) is None:
             shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
-            with suppress(OSError):  # not empty: an older run is there
+            if made:
                 folder.rmdir()
         raise
 
@@ -146,44 +164,12 @@ def save_run(
             (aside / "README.md").write_text(card, encoding="utf-8")
             write_json(aside / "metrics.json", metrics)
             write_json(aside / RUN_FILE, {"fastformer": __version__, **record})
+            # Without run.json it is no run: a crash between two renames cannot leave half of each.
+            (folder / RUN_FILE).unlink(missing_ok=True)
             for path in sorted(aside.iterdir(), key=lambda path: path.name == RUN_FILE):
                 os.replace(path, folder / path.name)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write JSON that people read too."""
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-@contextmanager
-def writing_text(path: Path) -> Iterator[TextIO]:
-    """Open a result file for writing; it appears under its name only when complete."""
-    aside = path.with_name(f".{path.name}.saving")
-    with explain_full_disk(path):
-        try:
-            with open(aside, "w", encoding="utf-8") as file:
-                yield file
-            os.replace(aside, path)
-        except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
-            raise UserError(f"{path}: cannot be written ({error.strerror}); give another place") from error
-        finally:
-            with suppress(OSError):
-                aside.unlink()
-
-
-@contextmanager
-def explain_full_disk(folder: Path) -> Iterator[None]:
-    """Turn the many faces of a full disk into one clear line."""
-    try:
-        yield
-    except (OSError, SafetensorError, RuntimeError) as error:
-        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        # The Rust and C++ writers wrap the system's error in a message of their own.
-        if full or "No space left" in str(error) or "file write failed" in str(error):
-            raise UserError(f"{folder}: the disk is full, nothing was replaced; free some space") from error
-        raise
 
 
 def _one_line(error: Exception) -> str:

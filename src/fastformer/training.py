@@ -17,7 +17,6 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 from transformers import (
-    EarlyStoppingCallback,
     PreTrainedModel,
     PrinterCallback,
     Trainer,
@@ -27,10 +26,12 @@ from transformers import (
 
 from fastformer.data.batches import LengthBucketSampler
 from fastformer.errors import Interrupted
+from fastformer.files import explain_full_disk
 from fastformer.machine import tune
+from fastformer.modeling.encoder import BigramEmbedding
 from fastformer.optimizer import DenseAndSparseAdam
 from fastformer.progress import progress_bar, quiet_libraries, say
-from fastformer.run_folder import explain_full_disk, last_complete_checkpoint
+from fastformer.run_folder import last_complete_checkpoint
 
 CHECKPOINT_SECONDS = 300
 
@@ -46,9 +47,7 @@ class TrainingSettings:
     betas: tuple[float, float] = (0.9, 0.999)
     warmup: float = 0.0  # fraction of all steps
     schedule: str = "linear"  # any of transformers' schedules
-    label_smoothing: float = 0.0
     max_grad_norm: float = 1.0
-    patience: int | None = None  # stop after so many epochs without a better validation score
     seed: int = 0
 
 
@@ -82,7 +81,6 @@ def train_model(
         learning_rate=settings.learning_rate,
         warmup_steps=settings.warmup,
         lr_scheduler_type=settings.schedule,
-        label_smoothing_factor=settings.label_smoothing,
         max_grad_norm=settings.max_grad_norm,
         seed=settings.seed,
         use_cpu=not torch.cuda.is_available(),
@@ -100,6 +98,9 @@ def train_model(
         dataloader_pin_memory=False,
         label_names=["labels"],
     )
+    tables = [module for module in model.modules() if isinstance(module, BigramEmbedding)]
+    for table in tables:
+        table.sparse = True
     optimizer = DenseAndSparseAdam(
         model,
         lr=settings.learning_rate,
@@ -107,9 +108,6 @@ def train_model(
         weight_decay=settings.weight_decay,
     )
     watch = _Watch(show_progress)
-    callbacks = [watch]
-    if settings.patience is not None:
-        callbacks.append(EarlyStoppingCallback(early_stopping_patience=settings.patience))
     trainer = _BucketTrainer(
         model=model,
         args=arguments,
@@ -117,12 +115,15 @@ def train_model(
         eval_dataset=validation,
         data_collator=collate,
         compute_metrics=compute_metrics,
-        callbacks=callbacks,
+        callbacks=[watch],
         optimizers=(optimizer, None),
     )
     trainer.remove_callback(PrinterCallback)
     with watch, quiet_libraries(), explain_full_disk(folder):
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    for table in tables:
+        table.sparse = False  # whoever trains it further may use any optimizer
+    model.cpu()
     if watch.stopped:
         step, steps = trainer.state.global_step, trainer.state.max_steps
         raise Interrupted(f"stopped at step {step} of {steps}; run the same command with --resume to continue")

@@ -1,6 +1,5 @@
 """Text vectors to a file: NumPy's .npy or Parquet, written row by row and renamed into place when complete."""
 
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fastformer.errors import UserError
-from fastformer.run_folder import explain_full_disk
+from fastformer.files import writing_aside
 
 ROWS_AT_ONCE = 1024
 
@@ -20,16 +19,8 @@ def write_vectors(path: str | Path, vectors: Iterable[np.ndarray], width: int) -
     writers = {".npy": _write_npy, ".parquet": _write_parquet}
     if path.suffix not in writers:
         raise UserError(f"{path}: vectors are written to .npy or .parquet; give the output one of these endings")
-    if not path.parent.is_dir():
-        raise UserError(f"{path}: there is no folder {path.parent}; make it first")
-    aside = path.with_name(f".{path.name}.saving")
-    with explain_full_disk(path):
-        try:
-            count = writers[path.suffix](aside, _blocks(vectors), width)
-            os.replace(aside, path)
-        finally:
-            aside.unlink(missing_ok=True)
-    return count
+    with writing_aside(path) as aside:
+        return writers[path.suffix](aside, _blocks(vectors), width)
 
 
 def _blocks(vectors: Iterable[np.ndarray]) -> Iterator[np.ndarray]:

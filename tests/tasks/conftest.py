@@ -52,5 +52,5 @@ def run_folder(files, tmp_path_factory) -> Path:
     from fastformer.tasks.classification import train
 
     folder = tmp_path_factory.mktemp("runs") / "animals"
-    train(files["train"], test=files["test"], output=folder, epochs=3, show_progress=False)
+    train(files["train"], test=files["test"], output=folder, show_progress=False)
     return folder

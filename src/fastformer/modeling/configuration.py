@@ -105,5 +105,7 @@ class FastformerConfig(PreTrainedConfig):
             raise ValueError(
                 f"hidden_size={self.hidden_size} is not divisible by num_attention_heads={self.num_attention_heads}"
             )
+        if self.bigram_buckets < 0 or self.bigram_buckets == 1:
+            raise ValueError(f"bigram_buckets={self.bigram_buckets} must be 0 (no word pairs) or at least 2")
         if self.share_heads and self.head_form == "full":
             raise ValueError("share_heads needs head_form='headwise': full-width scores differ from head to head")

@@ -43,6 +43,10 @@ class Tokens(NamedTuple):
         return Tokens(*(None if field is None else field.gather(1, order) for field in fields))
 
 
+class BigramEmbedding(nn.Embedding):
+    """The table of word pairs. A batch meets few of its rows: `train_model` makes its gradient sparse."""
+
+
 class FastformerEmbeddings(nn.Module):
     """Token vectors, plus those of word pairs and of positions, then norm (post-norm models) and dropout.
 
@@ -54,8 +58,7 @@ class FastformerEmbeddings(nn.Module):
         self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
         self.bigram_embeddings = None
         if config.bigram_buckets:
-            # A batch meets few of the rows: its gradient holds these only.
-            self.bigram_embeddings = nn.Embedding(config.bigram_buckets, config.hidden_size, padding_idx=0, sparse=True)
+            self.bigram_embeddings = BigramEmbedding(config.bigram_buckets, config.hidden_size, padding_idx=0)
         self.position_embedding_type = config.position_embedding_type
         if config.position_embedding_type == "learned":
             self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
@@ -100,12 +103,12 @@ def _ranks(mask: Tensor) -> Tensor:
 
 
 def bigram_rows(ids: Tensor, mask: Tensor, buckets: int) -> Tensor:
-    """Row 1 … buckets - 1 of a hashed table for each pair (predecessor, token), 0 where one of them is padding."""
+    """Row 1 … buckets - 1 of a hashed table for each pair (left neighbour, token), 0 where one of them is padding."""
     before, both = ids[:, :-1], mask[:, :-1] & mask[:, 1:]
-    # Multiplicative hashing: the high bits of a product with a large odd number depend on all bits of the pair.
-    product = ((before * 1_000_003 + ids[:, 1:]) * 2_654_435_761) & ((1 << 40) - 1)
-    rows = 1 + (product >> 10) % (buckets - 1)
-    return torch.nn.functional.pad(rows * both, (1, 0))
+    # Sums and products with large primes, no number beyond 63 bits: the same on every machine and in every runtime.
+    mixed = (before * 1_000_000_007 + ids[:, 1:] * 998_244_353) % 2_147_483_647
+    rows = 1 + (mixed * 1_103_515_245 >> 16) % (buckets - 1)
+    return nn.functional.pad(rows * both, (1, 0))
 
 
 def sinusoidal_positions(positions: Tensor, width: int) -> Tensor:
@@ -161,9 +164,8 @@ class FastformerPreTrainedModel(PreTrainedModel):
 
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, FastformerEmbeddings) and module.bigram_embeddings is not None:
-            # A pair adds nothing until training has seen it.
-            init.zeros_(module.bigram_embeddings.weight)
+        if isinstance(module, BigramEmbedding):
+            init.zeros_(module.weight)  # a pair adds nothing until training has seen it
 
     @classmethod
     def from_pretrained(cls, *args, **kwargs) -> Any:
@@ -239,7 +241,9 @@ class FastformerModel(FastformerPreTrainedModel):
         else:
             mask = attention_mask.bool()
 
-        if input_ids is None:  # vectors may be anything: there are no words to pair
+        if input_ids is None:
+            if self.config.bigram_buckets:
+                raise ValueError("this model reads pairs of words (bigram_buckets): give input_ids, not inputs_embeds")
             x = self.embeddings.finish(inputs_embeds, _ranks(mask) if position_ids is None else position_ids)
         else:
             words = self.embeddings.tokens(input_ids, mask, position_ids)

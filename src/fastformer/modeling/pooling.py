@@ -14,9 +14,11 @@ class AdditivePooling(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Pool `x` (batch, length, width) to (batch, width); zeros for a row with no real token."""
-        scores = self.score(torch.tanh(self.dense(x))).squeeze(-1).float()
-        weights = scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(dim=-1) * mask
-        return torch.einsum("bn,bnd->bd", weights, x.float()).to(x.dtype)
+        scores = self.score(torch.tanh(self.dense(x))).squeeze(-1)
+        with torch.autocast(x.device.type, enabled=False):
+            scores = scores.to(_at_least_float32(x))
+            weights = scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(dim=-1) * mask
+            return _weighted_sum(weights, x)
 
 
 class MeanPooling(nn.Module):
@@ -27,8 +29,9 @@ class MeanPooling(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Pool `x` (batch, length, width) to (batch, width); zeros for a row with no real token."""
-        count = mask.sum(dim=1, keepdim=True).clamp(min=1)
-        return (torch.einsum("bn,bnd->bd", mask.float(), x.float()) / count).to(x.dtype)
+        with torch.autocast(x.device.type, enabled=False):
+            weights = mask.to(_at_least_float32(x))
+            return _weighted_sum(weights / weights.sum(dim=1, keepdim=True).clamp(min=1), x)
 
 
 class FirstPooling(nn.Module):
@@ -41,6 +44,14 @@ class FirstPooling(nn.Module):
         """Pool `x` (batch, length, width) to (batch, width); zeros for a row with no real token."""
         first = mask.int().argmax(dim=1)[:, None, None].expand(-1, 1, x.shape[-1])
         return x.gather(1, first).squeeze(1) * mask.any(dim=1)[:, None]
+
+
+def _at_least_float32(x: Tensor) -> torch.dtype:
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+def _weighted_sum(weights: Tensor, x: Tensor) -> Tensor:
+    return (weights[:, None] @ x.to(weights.dtype)).squeeze(1).to(x.dtype)
 
 
 POOLINGS = {"additive": AdditivePooling, "mean": MeanPooling, "first": FirstPooling}

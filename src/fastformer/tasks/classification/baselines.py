@@ -11,11 +11,11 @@ from collections.abc import Iterable
 
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import accuracy_score, f1_score
 from sklearn.pipeline import make_pipeline
 
 from fastformer.data.tables import Row, read_rows
 from fastformer.machine import peak_memory_gb
+from fastformer.tasks.classification.metrics import single_label_scores
 
 
 def tfidf_baseline(train: Iterable[Row], test: Iterable[Row], C: float = 10.0) -> dict[str, float]:
@@ -29,21 +29,16 @@ def tfidf_baseline(train: Iterable[Row], test: Iterable[Row], C: float = 10.0) -
     features = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, min_df=2)
     model = make_pipeline(features, LogisticRegression(C=C, max_iter=1000))
     predicted = model.fit(texts, labels).predict(test_texts)
-    return {**_scores(test_labels, predicted), "seconds": round(time.monotonic() - started, 1)}
+    scores = single_label_scores(test_labels, predicted, sorted(set(labels)))
+    return {**scores, "seconds": round(time.monotonic() - started, 1)}
 
 
 def majority_baseline(train: Iterable[Row], test: Iterable[Row]) -> dict[str, float]:
     """The commonest training label for every text."""
-    [(commonest, _)] = Counter(row.label for row in train).most_common(1)
+    counts = Counter(row.label for row in train)
+    [(commonest, _)] = counts.most_common(1)
     labels = [row.label for row in test]
-    return _scores(labels, [commonest] * len(labels))
-
-
-def _scores(labels, predicted) -> dict[str, float]:
-    return {
-        "accuracy": float(accuracy_score(labels, predicted)),
-        "macro_f": float(f1_score(labels, predicted, average="macro", zero_division=0)),
-    }
+    return single_label_scores(labels, [commonest] * len(labels), sorted(counts))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
 """Rows of a table -> label numbers and token ids, streamed to disk, and a held-out slice where none is given."""
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -59,25 +62,31 @@ class LabelSpace:
             "number": "regression",
         }[self.kind]
 
-    def encode(self, labels: Iterable[str | list[str] | float], where: str) -> np.ndarray:
-        """Labels as the model is trained on them: class numbers, 0/1 rows, or float32 numbers."""
+    def encode(self, labels: Sequence[str | list[str] | float], where: str, first_row: int = 1) -> np.ndarray:
+        """Labels as the model is trained on them: class numbers, 0/1 rows, or numbers."""
         if self.kind == "number":
-            return np.array(list(labels), dtype=np.float32)
-        number = {name: index for index, name in enumerate(self.names)}
+            return np.array(labels, dtype=np.float64)
+        if self.kind == "single":
+            numbers = [self._number(label, where, first_row + place) for place, label in enumerate(labels)]
+            return np.array(numbers, dtype=np.int64)
+        encoded = np.zeros((len(labels), len(self.names)), dtype=np.float32)
+        for place, (row, names) in enumerate(zip(encoded, labels, strict=True)):
+            row[[self._number(name, where, first_row + place) for name in names]] = 1.0
+        return encoded
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.names)}
+
+    def _number(self, label: str, where: str, row: int) -> int:
         try:
-            if self.kind == "single":
-                return np.array([number[label] for label in labels], dtype=np.int64)
-            rows = [[number[name] for name in names] for names in labels]
-        except KeyError as error:
+            return self._numbers[label]
+        except KeyError:
             seen = ", ".join(self.names[:10]) + (", …" if len(self.names) > 10 else "")
             raise UserError(
-                f"{where}: label {error.args[0]!r} was not seen in training (seen: {seen}); "
+                f"{where}, row {row}: label {label!r} was not seen in training (seen: {seen}); "
                 "mend the label, remove its rows, or train with such rows"
             ) from None
-        encoded = np.zeros((len(rows), len(self.names)), dtype=np.float32)
-        for row, numbers in zip(encoded, rows, strict=True):
-            row[numbers] = 1.0
-        return encoded
 
 
 def label_space(kind: LabelKind, counts: Counter, where: str) -> LabelSpace:
@@ -92,10 +101,10 @@ def label_space(kind: LabelKind, counts: Counter, where: str) -> LabelSpace:
 
 
 def _natural_order(label: str) -> tuple:
-    try:
-        return (0, float(label), label)
-    except ValueError:
-        return (1, 0.0, label)
+    with suppress(ValueError):
+        if math.isfinite(float(label)):
+            return (0, float(label), label)
+    return (1, 0.0, label)
 
 
 class LabelCounter:
@@ -134,10 +143,10 @@ def encode_rows(
         for row in rows:
             pending.append(row.label)
             if len(pending) == 4096:
-                labels.append(space.encode(pending, where))
+                labels.append(space.encode(pending, where, 1 + 4096 * len(labels)))
                 pending.clear()
             yield row.text
-        labels.append(space.encode(pending, where))
+        labels.append(space.encode(pending, where, 1 + 4096 * len(labels)))
 
     with EncodedTextsWriter(path) as writer:
         for chunk in chunks(texts()):
@@ -151,18 +160,15 @@ def encode_rows(
 
 def hold_out(texts: EncodedTexts, kind: LabelKind, seed: int) -> tuple[Subset, Subset]:
     """Split off a tenth for validation (at most 5,000 texts), by class where each text has one."""
-    random = np.random.default_rng([seed, 1])
     if len(texts) < 2:
-        raise UserError("a training file with one row leaves nothing to validate on; give more rows")
+        raise UserError("one row leaves nothing to validate on; give more rows")
     share = min(0.1, 5000 / len(texts))
     groups = texts.labels if kind == "single" else np.zeros(len(texts), dtype=np.int64)
-    held: list[np.ndarray] = []
-    for group in np.unique(groups):
-        members = random.permutation(np.flatnonzero(groups == group))
-        held.append(members[: round(share * len(members))])
-    validation = np.sort(np.concatenate(held))
+    shuffled = np.random.default_rng([seed, 1]).permutation(len(texts))
+    by_group = shuffled[np.argsort(groups[shuffled], kind="stable")]
+    members = np.split(by_group, np.cumsum(np.bincount(groups))[:-1])
+    validation = np.sort(np.concatenate([group[: round(share * len(group))] for group in members]))
     if not len(validation):  # every class is tiny: one text, from the largest class
-        largest = np.bincount(groups).argmax()
-        validation = random.permutation(np.flatnonzero(groups == largest))[:1]
+        validation = max(members, key=len)[:1]
     training = np.setdiff1d(np.arange(len(texts)), validation)
     return Subset(texts, training), Subset(texts, validation)

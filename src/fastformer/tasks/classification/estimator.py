@@ -66,7 +66,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, texts: Iterable[str], labels: Sequence[Any]) -> "TextClassifier":
         """Train on texts and their labels; a tenth of them is held out to choose the epoch."""
-        texts, labels = _checked_texts(texts), list(labels)
+        texts, labels = _checked_texts(texts), _checked_labels(labels)
         if len(texts) != len(labels):
             raise ValueError(f"{len(texts)} texts but {len(labels)} labels")
         several = bool(labels) and all(isinstance(label, list | tuple | set | frozenset) for label in labels)
@@ -79,15 +79,14 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         settings = get_preset(self.preset, self.mixer).with_overrides(
             tokenizer=self.tokenizer,
             max_length=self.max_length,
-            training={
-                "epochs": self.epochs,
-                "batch_size": self.batch_size,
-                "learning_rate": self.learning_rate,
-                "seed": self.random_state,
-            },
-            model={},
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            seed=self.random_state,
         )
-        with tempfile.TemporaryDirectory(prefix="fastformer-") as folder, _plain_interrupt():
+        # Windows cannot delete a file that is still mapped: it stays behind for the system to clean.
+        temporary = tempfile.TemporaryDirectory(prefix="fastformer-", ignore_cleanup_errors=True)
+        with temporary as folder, _plain_interrupt():
             fitted = fit_classifier(
                 rows,
                 None,
@@ -135,23 +134,22 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         record = {
             **self._record,
             "estimator": self.get_params(),
-            "integer_labels": bool(np.issubdtype(self.classes_.dtype, np.integer)),
+            "classes": self.classes_.tolist(),  # numbers stay numbers
         }
-        card = model_card(record, self._metrics, self._space, folder.name)
+        card = model_card(record, self._metrics, self._space, folder.resolve().name)
         save_run(folder, self.model_, self.tokenizer_, record=record, metrics=self._metrics, card=card)
 
     @classmethod
     def load(cls, folder: str | Path) -> "TextClassifier":
         """Load a run folder of a classifier, saved here or trained on the command line."""
         run = open_run(folder)
-        if run.task != "classification" or run.record["label_kind"] == "number":
-            raise UserError(f"{folder}: a run of {run.task}, not of a text classifier")
+        if run.task != "classification" or run.record.get("label_kind") == "number":
+            raise UserError(f"{folder}: this run predicts no classes; `fastformer predict` uses it")
         loaded = Classifier(run)
         self = cls(**run.record.get("estimator", {"mixer": run.record["mixer"], "preset": run.record["preset"]}))
         self.model_, self.tokenizer_, self._space = loaded.model, loaded.runner.tokenizer, loaded.space
         self._metrics, self._record = run.load_metrics(), run.record
-        names = loaded.space.names
-        self.classes_ = np.array([int(name) for name in names] if run.record.get("integer_labels") else names)
+        self.classes_ = np.array(run.record.get("classes", loaded.space.names))
         return self
 
 
@@ -162,6 +160,17 @@ def _plain_interrupt() -> Iterator[None]:
         yield
     except Interrupted:
         raise KeyboardInterrupt from None
+
+
+def _checked_labels(labels: Sequence[Any]) -> list[Any]:
+    """Labels as a list: one hashable value a text, or a list of them."""
+    if getattr(labels, "ndim", 1) != 1:
+        raise ValueError("labels must be a list: one label a text, or for several a list of labels, not a matrix")
+    labels = list(labels)
+    for index, label in enumerate(labels):
+        if label is None or label != label:  # NaN
+            raise ValueError(f"text {index} has no label")
+    return labels
 
 
 def _checked_texts(texts: Iterable[str]) -> list[str]:

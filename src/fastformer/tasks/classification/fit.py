@@ -18,10 +18,11 @@ from fastformer.data.glove import load_glove
 from fastformer.data.tables import Row
 from fastformer.data.tokenizers import load_tokenizer, train_tokenizer
 from fastformer.errors import UserError
+from fastformer.files import explain_full_disk, write_json
 from fastformer.machine import peak_memory_gb
 from fastformer.modeling import FastformerConfig, FastformerForSequenceClassification
 from fastformer.progress import progress_bar, say
-from fastformer.run_folder import explain_full_disk, write_json
+from fastformer.run_folder import CHECKPOINT_MARK, last_complete_checkpoint
 from fastformer.tasks.classification.data import (
     LabelCounter,
     LabelKind,
@@ -33,6 +34,7 @@ from fastformer.tasks.classification.data import (
 from fastformer.tasks.classification.metrics import BEST_METRIC, SCORES, validation_scores
 from fastformer.tasks.classification.presets import Preset
 from fastformer.training import train_model
+from fastformer.version import __version__
 
 
 @dataclass
@@ -96,19 +98,24 @@ def fit_classifier(
     `checkpoints` holds encoded texts and checkpoints; the caller deletes it once the result is safe.
     """
     started = time.monotonic()
+    if glove is not None and not Path(glove).is_file():
+        raise UserError(f"{glove}: no such GloVe file; check the path")
+    if resume and last_complete_checkpoint(checkpoints) is None:
+        say(f"{checkpoints}: no checkpoint to resume from; starting from the beginning.")
+        resume = False
     if resume:
         _check_same_settings(checkpoints, preset, mixer, glove)
     else:
         shutil.rmtree(checkpoints, ignore_errors=True)
     with explain_full_disk(checkpoints):
         checkpoints.mkdir(parents=True, exist_ok=True)
-        write_json(checkpoints / "settings.json", _settings(preset, mixer, glove))
+        write_json(checkpoints / CHECKPOINT_MARK, _settings(preset, mixer, glove))
 
         tokenizer, space, total = _read_vocabulary_and_labels(
             train, kind, preset, checkpoints / "tokenizer", names[0], show_progress
         )
-        for row in test:
-            space.encode([row.label], names[2])
+        for number, row in enumerate(test, 1):
+            space.encode([row.label], names[2], number)
         encoded = _encode(train, tokenizer, space, preset, checkpoints / "train.tokens", names[0], total, show_progress)
         if validation is None:
             training, validating = hold_out(encoded, kind, preset.training.seed)
@@ -123,20 +130,21 @@ def fit_classifier(
     set_seed(preset.training.seed)
     model = _build_model(preset, mixer, tokenizer, space)
     if glove is not None:
-        found = _fill_embedding(model, tokenizer, glove, preset.training.seed)
+        found = _fill_embedding(model, tokenizer, glove, preset.training.seed, show_progress)
         if show_progress:
             say(f"GloVe has vectors for {found:,} of {len(tokenizer):,} words.")
 
     scale = _Standardizer.of(space, training.labels)
     for texts in {id(part.texts): part.texts for part in (training, validating)}.values():
         texts.labels = scale.apply(texts.labels)
+    undo = scale.undo
     history = train_model(
         model,
         training,
         validating,
         settings=preset.training,
         collate=PadCollator(tokenizer.pad_token_id),
-        compute_metrics=lambda result: validation_scores(space, result.predictions, result.label_ids),
+        compute_metrics=lambda result: validation_scores(space, undo(result.predictions), undo(result.label_ids)),
         best_metric=BEST_METRIC[kind],
         folder=checkpoints,
         resume=resume,
@@ -171,6 +179,11 @@ def _read_vocabulary_and_labels(
             for _ in texts():
                 pass
     space = label_space(kind, counter.counts, where)
+    if kind == "single" and len(space.names) > 20 and len(space.names) > counter.total / 2:
+        say(
+            f"{where}: {len(space.names):,} different labels in {counter.total:,} rows. "
+            "Is it the right --label-column? For numbers there is --regression."
+        )
     tokenizer.model_max_length = preset.max_length
     tokenizer.save_pretrained(folder)
     return tokenizer, space, counter.total
@@ -179,7 +192,7 @@ def _read_vocabulary_and_labels(
 def _encode(rows, tokenizer, space, preset, path, where, total, show) -> EncodedTexts:
     with progress_bar("Encoding", total=total, show=show) as advance:
         encoded, cut = encode_rows(rows, tokenizer, space, preset.max_length, path, where, advance)
-    if cut and show:
+    if cut:
         say(f"{where}: {cut:,} of {len(encoded):,} texts were longer than {preset.max_length:,} tokens and were cut.")
     return encoded
 
@@ -194,7 +207,7 @@ def _build_model(
                 "max_position_embeddings": preset.max_length,
                 **preset.model,
                 "mixer": mixer,
-                "vocab_size": len(tokenizer),
+                "vocab_size": 1 + max(tokenizer.get_vocab().values()),  # saved tokenizers may have gaps
                 "pad_token_id": tokenizer.pad_token_id,
                 "num_labels": space.size,
                 "problem_type": space.problem_type,
@@ -206,11 +219,24 @@ def _build_model(
         raise UserError(" ".join(str(error).split())) from error
 
 
-def _fill_embedding(model, tokenizer, glove: str, seed: int) -> int:
+def _fill_embedding(model, tokenizer, glove: str, seed: int, show: bool) -> int:
     embedding = model.get_input_embeddings()
-    vectors, found = load_glove(
-        glove, tokenizer.get_vocab(), embedding.embedding_dim, seed=seed, pad_token=tokenizer.pad_token
-    )
+    with progress_bar("Reading GloVe", show=show) as advance:
+        seen = 0
+
+        def progress(lines: int) -> None:
+            nonlocal seen
+            advance(lines - seen)
+            seen = lines
+
+        vectors, found = load_glove(
+            glove,
+            tokenizer.get_vocab(),
+            embedding.embedding_dim,
+            seed=seed,
+            pad_token=tokenizer.pad_token,
+            progress=progress,
+        )
     with torch.no_grad():
         embedding.weight.copy_(torch.from_numpy(vectors))
     return found
@@ -231,8 +257,11 @@ class _Standardizer:
 
     def apply(self, labels: np.ndarray) -> np.ndarray:
         if (self.mean, self.deviation) == (0.0, 1.0):
-            return labels
-        return (labels - np.float32(self.mean)) / np.float32(self.deviation)
+            return labels if labels.dtype.kind == "i" else labels.astype(np.float32)
+        return ((labels - self.mean) / self.deviation).astype(np.float32)
+
+    def undo(self, values: np.ndarray) -> np.ndarray:
+        return values if (self.mean, self.deviation) == (0.0, 1.0) else values * self.deviation + self.mean
 
     def fold_into(self, model: FastformerForSequenceClassification) -> None:
         if (self.mean, self.deviation) == (0.0, 1.0):
@@ -243,14 +272,12 @@ class _Standardizer:
 
 
 def _settings(preset: Preset, mixer: str, glove: str | None) -> dict[str, Any]:
-    return json.loads(json.dumps({"mixer": mixer, "glove": glove, **asdict(preset)}))
+    return json.loads(json.dumps({"fastformer": __version__, "mixer": mixer, "glove": glove, **asdict(preset)}))
 
 
 def _check_same_settings(checkpoints: Path, preset: Preset, mixer: str, glove: str | None) -> None:
     """Resuming with other settings would be neither run."""
-    path = checkpoints / "settings.json"
-    if not path.is_file():
-        return
+    path = checkpoints / CHECKPOINT_MARK
     before, now = json.loads(path.read_text(encoding="utf-8")), _settings(preset, mixer, glove)
     before |= before.pop("training")
     now |= now.pop("training")

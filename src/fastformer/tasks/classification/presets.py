@@ -23,12 +23,24 @@ class Preset:
     training: TrainingSettings
     model: dict[str, Any] = field(default_factory=dict)  # fields of FastformerConfig
 
-    def with_overrides(self, *, training: dict[str, Any], model: dict[str, Any], **own: Any) -> "Preset":
-        """A copy with every override that is not None."""
-        given = {name: value for name, value in own.items() if value is not None}
-        training = {name: value for name, value in training.items() if value is not None}
-        model = {name: value for name, value in model.items() if value is not None}
-        return replace(self, **given, training=replace(self.training, **training), model={**self.model, **model})
+    def with_overrides(
+        self,
+        *,
+        tokenizer: str | None,
+        max_length: int | None,
+        epochs: int | None,
+        batch_size: int | None,
+        learning_rate: float | None,
+        seed: int,
+    ) -> "Preset":
+        """A copy with every setting that is given (not None)."""
+        own = {"tokenizer": tokenizer, "max_length": max_length}
+        training = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "seed": seed}
+        own, training = (
+            {name: _plain(value) for name, value in settings.items() if value is not None}
+            for settings in (own, training)
+        )
+        return replace(self, **own, training=replace(self.training, **training))
 
     def for_size(self, texts: int, tokens: int) -> "Preset":
         """Settle what is left open (`None`) by the size of the training data.
@@ -37,13 +49,22 @@ class Preset:
         word pairs needs no more rows than there are tokens.
         """
         training, model = self.training, dict(self.model)
-        batch_size = training.batch_size or (32 if texts < 10_000 else 64)
-        epochs = training.epochs or min(12, max(3, round(600 * batch_size / texts)))
-        learning_rate = training.learning_rate or (2e-3 if batch_size <= 32 else 3e-3)
+        batch_size, epochs, learning_rate = training.batch_size, training.epochs, training.learning_rate
+        if batch_size is None:
+            batch_size = 32 if texts < 10_000 else 64
+        if epochs is None:
+            epochs = min(20, max(3, round(600 * batch_size / texts)))
+        if learning_rate is None:
+            learning_rate = 2e-3 if batch_size <= 32 else 3e-3
         if "bigram_buckets" in model:
             model["bigram_buckets"] = min(model["bigram_buckets"], 2 ** max(10, tokens.bit_length()))
         training = replace(training, batch_size=batch_size, epochs=epochs, learning_rate=learning_rate)
         return replace(self, training=training, model=model)
+
+
+def _plain(value: Any) -> Any:
+    """A number of NumPy's, as a grid search may give, as one of Python's, which JSON can hold."""
+    return value.item() if hasattr(value, "item") else value
 
 
 def _paper(max_length: int, wide: int, pooling_window: int, block: int) -> Preset:

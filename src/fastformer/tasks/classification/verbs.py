@@ -13,7 +13,7 @@ from fastformer.errors import UserError
 from fastformer.inference import TextRunner
 from fastformer.mixers import available_mixers
 from fastformer.modeling import FastformerForSequenceClassification
-from fastformer.progress import progress_bar, say
+from fastformer.progress import progress_bar
 from fastformer.run_folder import CHECKPOINTS, Run, claim_output, save_run, unharmed
 from fastformer.tasks.classification.card import model_card
 from fastformer.tasks.classification.data import LabelSpace, Table
@@ -54,9 +54,13 @@ def train(
     settings = get_preset(preset, mixer).with_overrides(
         tokenizer=tokenizer,
         max_length=max_length,
-        training={"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "seed": seed},
-        model={},
+        epochs=epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        seed=seed,
     )
+    if "-" in (train, validation, test):
+        raise UserError("training reads its data more than once: give files, not standard input")
     folder = claim_output(output, resume=resume, overwrite=overwrite)
     columns = {"text_column": text_column, "label_column": label_column}
     with unharmed(folder):
@@ -76,7 +80,7 @@ def train(
             mixer=mixer,
             glove=glove,
             checkpoints=folder / CHECKPOINTS,
-            resume=resume and not overwrite,
+            resume=resume,
             show_progress=show_progress,
             names=(train, validation or train, test or train),
         )
@@ -84,9 +88,10 @@ def train(
     if test:
         runner = TextRunner(fitted.model, fitted.tokenizer, settings.max_length)
         metrics["test"] = _score(runner, fitted.space, table(test, "test"), test, show_progress)
+        runner.warn_about_cut_texts()
     data = {"train": str(train), "validation": validation, "test": test, **columns}
     record = fitted.record(preset, glove, data)
-    card = model_card(record, metrics, fitted.space, folder.name)
+    card = model_card(record, metrics, fitted.space, folder.resolve().name)
     save_run(folder, fitted.model, fitted.tokenizer, record=record, metrics=metrics, card=card)
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     return metrics
@@ -101,11 +106,13 @@ def evaluate(
     show_progress: bool = True,
 ) -> dict[str, float]:
     """Score a run on a labelled file."""
+    if source == "-":
+        raise UserError("evaluate needs a file: standard input does not say which column is the label")
     classifier = Classifier(run)
     columns = classifier.columns(text_column, label_column)
     table = Table(source, *columns, label_kind=classifier.space.kind, split="test")
     result = _score(classifier.runner, classifier.space, table, source, show_progress)
-    classifier.warn_about_cut_texts()
+    classifier.runner.warn_about_cut_texts()
     return result
 
 
@@ -130,7 +137,7 @@ def predict(
             out.write(json.dumps(classifier.describe(logits), ensure_ascii=False) + "\n")
             advance(1)
             count += 1
-    classifier.warn_about_cut_texts()
+    classifier.runner.warn_about_cut_texts()
     return count
 
 
@@ -154,7 +161,7 @@ def embed(
                 yield vector
 
         count = write_vectors(output, vectors(), classifier.model.config.hidden_size)
-    classifier.warn_about_cut_texts()
+    classifier.runner.warn_about_cut_texts()
     return count, classifier.model.config.hidden_size
 
 
@@ -165,7 +172,10 @@ class Classifier:
         self.run = run
         self.model = run.load_model(FastformerForSequenceClassification)
         tokenizer = run.load_tokenizer()
-        kind = run.record["label_kind"]
+        try:
+            kind, self.data = run.record["label_kind"], run.record["data"]
+        except KeyError as error:
+            raise UserError(f"{run.folder}/run.json: has no {error}; train the run again") from None
         names = () if kind == "number" else tuple(self.model.config.id2label.values())
         self.space = LabelSpace(kind, names)
         self.runner = TextRunner(self.model, tokenizer, tokenizer.model_max_length)
@@ -191,14 +201,7 @@ class Classifier:
 
     def columns(self, text_column: str | None, label_column: str | None) -> tuple[str | None, str | None]:
         """Column names as given, or as they were in training."""
-        data = self.run.record["data"]
-        return text_column or data["text_column"], label_column or data["label_column"]
-
-    def warn_about_cut_texts(self) -> None:
-        """One line if any text was longer than the model's maximum."""
-        if self.runner.cut:
-            limit = self.runner.max_length
-            say(f"{self.runner.cut:,} texts were longer than the model's {limit:,} tokens and were cut.")
+        return text_column or self.data.get("text_column"), label_column or self.data.get("label_column")
 
 
 def _score(runner: TextRunner, space: LabelSpace, rows: Iterable[Row], where: str, show: bool) -> dict[str, float]:
@@ -206,7 +209,7 @@ def _score(runner: TextRunner, space: LabelSpace, rows: Iterable[Row], where: st
 
     def texts() -> Iterator[str]:
         for row in rows:
-            labels.append(space.encode([row.label], where)[0])
+            labels.append(space.encode([row.label], where, len(labels) + 1)[0])
             yield row.text
 
     with progress_bar("Evaluating", show=show) as advance:

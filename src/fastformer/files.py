@@ -1,0 +1,61 @@
+"""Writing files so that nothing is lost: aside first, renamed into place when complete."""
+
+import errno
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TextIO
+
+from safetensors import SafetensorError
+
+from fastformer.errors import UserError
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON that people read too."""
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def writing_aside(path: str | Path) -> Iterator[Path]:
+    """A place beside `path` to write to; it becomes `path` when all is well, and vanishes otherwise."""
+    path = Path(path)
+    if path.is_dir():
+        raise UserError(f"{path}: is a folder; give the name of a file")
+    aside = path.with_name(f".{path.name}.saving")
+    with explain_full_disk(path):
+        try:
+            try:
+                aside.touch()  # now rather than after the work
+            except OSError as error:
+                raise UserError(f"{path}: cannot be written ({error.strerror}); give another place") from error
+            yield aside
+            os.replace(aside, path)
+        finally:
+            with suppress(OSError):
+                aside.unlink()
+
+
+@contextmanager
+def writing_text(path: str | Path) -> Iterator[TextIO]:
+    """Open a result file for writing; it appears under its name only when complete."""
+    with writing_aside(path) as aside, open(aside, "w", encoding="utf-8") as file:
+        yield file
+        file.flush()
+
+
+@contextmanager
+def explain_full_disk(place: Path) -> Iterator[None]:
+    """Turn the many faces of a full disk into one clear line."""
+    try:
+        yield
+    except (OSError, SafetensorError, RuntimeError) as error:
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        # The Rust and C++ writers wrap the system's error in a message of their own.
+        if full or "No space left" in str(error) or "file write failed" in str(error):
+            raise UserError(
+                f"{place}: the disk is full, nothing was replaced; free some space and run again"
+            ) from error
+        raise
