@@ -284,3 +284,9 @@ def test_an_unknown_mixer_is_named_with_the_known_ones():
 def test_width_must_divide_into_heads():
     with pytest.raises(ValueError, match=r"hidden_size=30.*num_attention_heads=4"):
         FastformerConfig(hidden_size=30, num_attention_heads=4)
+
+
+def test_every_field_of_the_configuration_is_documented():
+    own = set(FastformerConfig.__annotations__) - {"pad_token_id", "bos_token_id", "eos_token_id"}
+    missing = {name for name in own if f"{name}:" not in FastformerConfig.__doc__}
+    assert missing == {"tie_word_embeddings"}  # transformers' own

@@ -1,0 +1,135 @@
+"""The command line: what it prints, and how it answers mistakes: one line and exit code 2."""
+
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from fastformer.cli import main
+
+from .tasks.conftest import files, make_rows, run_folder, write_csv  # noqa: F401  the small task and its run
+
+
+@pytest.fixture
+def fastformer(monkeypatch, capsys):
+    """Run a command: (exit code, standard output, standard error)."""
+
+    def run(*arguments, stdin: str = ""):
+        monkeypatch.setattr(sys, "argv", ["fastformer", *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        with pytest.raises(SystemExit) as exited:
+            main()
+        captured = capsys.readouterr()
+        return exited.value.code or 0, captured.out, captured.err
+
+    return run
+
+
+@pytest.mark.parametrize("verb", [(), ("train",), ("train", "classification"), ("evaluate",), ("predict",), ("embed",)])
+def test_help_teaches(fastformer, verb):
+    code, out, _ = fastformer(*verb, "--help")
+    assert code == 0
+    assert "Usage" in out
+    if verb == ("train", "classification"):
+        assert all(flag in out for flag in ("--train", "--output", "--resume", "--mixer", "--preset", "--glove"))
+
+
+def test_train_then_evaluate_as_json(fastformer, files, tmp_path):  # noqa: F811
+    arguments = ["--train", files["train"], "--test", files["test"], "--output", tmp_path / "run", "--epochs", 1]
+    code, out, err = fastformer("train", "classification", *arguments, "--json")
+    assert (code, err) == (0, "")
+    trained = json.loads(out)
+    code, out, err = fastformer("evaluate", tmp_path / "run", files["test"], "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out) == trained["test"]
+    code, out, _ = fastformer("evaluate", tmp_path / "run", files["test"])
+    assert "macro-F" in out
+
+
+def test_predict_reads_standard_input(fastformer, run_folder):  # noqa: F811
+    code, out, _ = fastformer("predict", run_folder, "-", stdin="a cat and a horse\nsome old hammer\n")
+    assert code == 0
+    assert [list(json.loads(line)) for line in out.splitlines()] == [["label", "probabilities"]] * 2
+    code, same, _ = fastformer(
+        "predict",
+        run_folder,
+        "-",
+        "--format",
+        "jsonl",
+        stdin='{"text": "a cat and a horse"}\n{"text": "some old hammer"}\n',
+    )
+    assert same == out
+
+
+def test_predict_writes_a_file(fastformer, run_folder, tmp_path):  # noqa: F811
+    source = write_csv(tmp_path / "in.csv", make_rows(5, 0))
+    code, out, _ = fastformer("predict", run_folder, source, "--output", tmp_path / "out.jsonl")
+    assert (code, out) == (0, "")
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 5
+
+
+def test_embed_says_what_it_wrote(fastformer, run_folder, files, tmp_path):  # noqa: F811
+    code, out, _ = fastformer("embed", run_folder, files["test"], "--output", tmp_path / "v.npy")
+    assert code == 0
+    assert "60 vectors of width 128" in out
+    assert np.load(tmp_path / "v.npy").shape == (60, 128)
+
+
+class TestMistakes:
+    def check(self, result, *parts):
+        code, _, err = result
+        assert code == 2
+        [line] = [line for line in err.splitlines() if line.startswith("fastformer: ")]
+        assert "Traceback" not in err
+        for part in parts:
+            assert part in line
+
+    def train(self, fastformer, source, tmp_path, *more):
+        return fastformer("train", "classification", "--train", source, "--output", tmp_path / "run", *more)
+
+    def test_of_the_data(self, fastformer, tmp_path):
+        cases = {
+            "empty.csv": (b"", "is empty"),
+            "broken.jsonl": (b'{"text": "a", "label": "x"}\n{"text": \n', "line 2"),
+            "latin.csv": ("text,label\ncafé,x\n".encode("latin1"), "not UTF-8"),
+            "columns.csv": (b"body_text,stars_given,other\na,1,2\n", "--text-column"),
+            "one.csv": (b"text,label\na cat,x\na dog,x\n", "at least two"),
+            "missing-label.csv": (b"text,label\na cat,x\na dog,\n", "line 3"),
+        }
+        for name, (content, part) in cases.items():
+            (tmp_path / name).write_bytes(content)
+            self.check(self.train(fastformer, tmp_path / name, tmp_path), name, part)
+            assert not (tmp_path / "run").exists()
+        self.check(self.train(fastformer, tmp_path / "nothing.csv", tmp_path), "nothing.csv", "no such file")
+        self.check(self.train(fastformer, "-", tmp_path), "standard input")
+
+    def test_of_the_settings(self, fastformer, files, tmp_path):  # noqa: F811
+        self.check(self.train(fastformer, files["train"], tmp_path, "--mixer", "x"), "unknown mixer", "longformer")
+        self.check(self.train(fastformer, files["train"], tmp_path, "--preset", "x"), "unknown preset", "paper-imdb")
+        self.check(self.train(fastformer, files["train"], tmp_path, "--glove", "x.txt"), "no such GloVe file")
+        self.check(self.train(fastformer, files["train"], tmp_path, "--tokenizer", "./x"), "no tokenizer at ./x")
+        code, _, err = self.train(fastformer, files["train"], tmp_path, "--seed", "-1")
+        assert code == 2
+        assert "Traceback" not in err
+
+    def test_of_the_output(self, fastformer, run_folder, files, tmp_path):  # noqa: F811
+        mine = tmp_path / "mine"
+        (mine / "checkpoints").mkdir(parents=True)
+        (mine / "checkpoints" / "best.pt").write_text("precious")
+        arguments = ("train", "classification", "--train", tmp_path / "typo.csv", "--output", mine, "--overwrite")
+        self.check(fastformer(*arguments), "not a run folder")
+        assert (mine / "checkpoints" / "best.pt").read_text() == "precious"
+        self.check(fastformer("predict", run_folder, files["test"], "--output", mine), "is a folder")
+        self.check(fastformer("predict", run_folder, files["test"], "--output", mine / "no" / "x"), "cannot be written")
+        self.check(fastformer("embed", run_folder, files["test"], "--output", mine / "x.csv"), ".npy or .parquet")
+
+    def test_of_the_run(self, fastformer, files, tmp_path):  # noqa: F811
+        for verb in ("evaluate", "predict", "embed"):
+            self.check(fastformer(verb, tmp_path, files["test"]), "not a run folder")
+            self.check(fastformer(verb, tmp_path / "nothing", files["test"]), "no such run folder")
+        (tmp_path / "run.json").write_text('{"task": "juggling"}')
+        self.check(fastformer("evaluate", tmp_path, files["test"]), "unknown task 'juggling'")
+        (tmp_path / "run.json").write_text('{"task": "classification"}')
+        self.check(fastformer("evaluate", tmp_path, files["test"]), "the model cannot be loaded")
