@@ -53,8 +53,9 @@ def explain_full_disk(place: Path) -> Iterator[None]:
         yield
     except (OSError, SafetensorError, RuntimeError) as error:
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        # The Rust and C++ writers wrap the system's error in a message of their own.
-        if full or "No space left" in str(error) or "file write failed" in str(error):
+        # The Rust and C++ writers have messages of their own for it; torch's names its source file.
+        full |= any(part in str(error) for part in ("No space left", "file write failed", "inline_container"))
+        if full:
             raise UserError(
                 f"{place}: the disk is full, nothing was replaced; free some space and run again"
             ) from error

@@ -164,6 +164,8 @@ def save_run(
             (aside / "README.md").write_text(card, encoding="utf-8")
             write_json(aside / "metrics.json", metrics)
             write_json(aside / RUN_FILE, {"fastformer": __version__, **record})
+            for path in aside.iterdir():  # safetensors keeps its file to the owner; a model is for sharing
+                path.chmod((aside / RUN_FILE).stat().st_mode)
             # Without run.json it is no run: a crash between two renames cannot leave half of each.
             (folder / RUN_FILE).unlink(missing_ok=True)
             for path in sorted(aside.iterdir(), key=lambda path: path.name == RUN_FILE):
