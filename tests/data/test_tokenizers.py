@@ -303,7 +303,7 @@ class TestMistakes:
             train_tokenizer("words", CORPUS, vocab_size=100)
         with pytest.raises(UserError, match="at least 259"):
             train_tokenizer("bpe", CORPUS, vocab_size=100)
-        with pytest.raises(UserError, match="min_frequency=2"):
+        with pytest.raises(UserError, match="no word of the texts occurs 2 times"):
             train_tokenizer("word", ["every word once"], vocab_size=100)
         with pytest.raises(UserError, match="text 2 is None"):
             train_tokenizer("word", ["one", None], vocab_size=100)
