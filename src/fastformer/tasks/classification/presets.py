@@ -45,15 +45,16 @@ class Preset:
     def for_size(self, texts: int, tokens: int) -> "Preset":
         """Settle what is left open (`None`) by the size of the training data.
 
-        Small data takes smaller batches and more passes, so that there are several hundred steps in all; the table of
-        word pairs needs no more rows than there are tokens.
+        Small data takes smaller batches and more passes, for about 1,200 steps in all; the table of word pairs needs no
+        more rows than there are tokens.
         """
         training, model = self.training, dict(self.model)
         batch_size, epochs, learning_rate = training.batch_size, training.epochs, training.learning_rate
         if batch_size is None:
             batch_size = 32 if texts < 10_000 else 64
         if epochs is None:
-            epochs = min(20, max(3, round(600 * batch_size / texts)))
+            at_most = 20 if texts < 1000 else 12
+            epochs = min(at_most, max(3, round(1200 * batch_size / texts)))
         if learning_rate is None:
             learning_rate = 2e-3 if batch_size <= 32 else 3e-3
         if "bigram_buckets" in model:
