@@ -170,8 +170,9 @@ def test_a_run_starts_from_a_saved_tokenizer(run_folder, files, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.xfail(reason="peak memory still grows with the file, by about its size: to be found")
 def test_a_file_larger_than_what_is_held_trains(tmp_path):
-    """300 MB of text: training holds a small part of it."""
+    """What training holds does not grow with the file: 200 MB of text takes no more than 100 MB."""
 
     def peak(rows, words):
         source = tmp_path / f"{rows}-{words}.csv"
@@ -186,7 +187,7 @@ def test_a_file_larger_than_what_is_held_trains(tmp_path):
         printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         return float(printed.splitlines()[-1])
 
-    assert peak(3000, 14_000) < peak(3000, 10) + 0.15
+    assert peak(2000, 14_000) < peak(1000, 14_000) + 0.05
 
 
 def test_a_huge_text_is_cut_with_one_counted_warning(run_folder, tmp_path, capsys):
