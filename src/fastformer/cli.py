@@ -238,10 +238,7 @@ def _print_table(title: str, rows: dict[str, dict[str, float]], columns: tuple[s
     for column in columns:
         table.add_column(column.replace("macro_f", "macro-F").replace("micro_f", "micro-F"), justify="right")
     for name, scores in rows.items():
-        cells = [scores.get(column) for column in columns]
-        table.add_row(
-            name, *("" if cell is None else f"{cell:,}" if isinstance(cell, int) else f"{cell:.4g}" for cell in cells)
-        )
+        table.add_row(escape(name), *(_cell(scores.get(column)) for column in columns))
     Console().print(table)
 
 
