@@ -112,7 +112,7 @@ def train_classification(
     """Train a text classifier.
 
     Labels may be strings or integers; lists of labels (JSONL, Parquet; `a|b` in CSV) train a multi-label model. Texts
-    of any length are read as a stream, and Ctrl-C leaves a checkpoint that `--resume` continues
+    of any length are read, the file may be larger than memory, and Ctrl-C leaves a checkpoint that `--resume` continues
     from.
 
     Example: `fastformer train classification --train reviews.csv --test held-out.csv --output runs/reviews`
