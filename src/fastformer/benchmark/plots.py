@@ -49,6 +49,8 @@ def plot_speed(report: dict[str, Any], mode: str, path: Path) -> None:
     what = "forward and backward" if mode == "training" else "forward"
     axes.set_title(f"{mode.capitalize()} ({what})", loc="left", fontsize=13, fontweight="bold", pad=24)
     caption = f"{report['settings']['tokens']:,} tokens a batch; {machine_line(report['machine'])}"
+    if any("skipped" in one for one in report["results"] if one["mode"] == mode):
+        caption += "; a line that ends early met a budget"
     axes.text(0, 1.025, caption, transform=axes.transAxes, fontsize=8.5, color="#555555")
     _label_ends(figure, axes, lines)
     figure.savefig(path, format="png")
@@ -67,30 +69,22 @@ def _color(mixer: str, place: int) -> str:
 
 
 def _minor_label(value: float, _: int) -> str:
-    """Label 2 and 5 between powers of ten: enough to read a value, not too many to read at all."""
-    return f"{value:g}" if f"{value:.0e}"[0] in "25" else ""
+    """Label 2, 3 and 5 between powers of ten: enough to read a value, not too many to read at all."""
+    return f"{value:g}" if f"{value:.0e}"[0] in "235" else ""
 
 
 def _label_ends(figure: Any, axes: Any, lines: dict[str, list[tuple[int, float]]]) -> None:
-    """Name each line beside its end, moved apart where names would overlap.
-
-    A line that stops early (a budget) is named above its last point, the others right of the axes.
-    """
-    longest = max((points[-1][0] for points in lines.values()), default=0)
-    beside = []
+    """Name each line right of its last point, moved up where names of lines that end together would overlap."""
     figure.draw_without_rendering()  # fixes the scale of the axes
-    for place, (mixer, points) in enumerate(lines.items()):
-        style = {"color": _color(mixer, place), "fontsize": 10, "annotation_clip": False}
-        if mixer == "fastformer":
-            style["fontweight"] = "bold"
-        if points[-1][0] < longest:
-            axes.annotate(mixer, points[-1], (0, 7), textcoords="offset points", ha="center", **style)
-        else:
-            beside.append((axes.transData.transform(points[-1])[1], mixer, points[-1], style))
     to_points = 72 / figure.dpi
-    lowest = float("-inf")
-    for height, mixer, point, style in sorted(beside, key=lambda label: label[0]):
-        wanted = max(height * to_points, lowest + 12)
-        lowest = wanted
-        offset = (10, wanted - height * to_points)
-        axes.annotate(mixer, point, offset, textcoords="offset points", va="center", **style)
+    ends = []
+    for place, (mixer, points) in enumerate(lines.items()):
+        height = axes.transData.transform(points[-1])[1] * to_points
+        ends.append((points[-1][0], height, mixer, points[-1], _color(mixer, place)))
+    last, taken = None, 0.0
+    for length, height, mixer, point, color in sorted(ends):
+        lowest = taken + 12 if length == last else height
+        last, taken = length, max(height, lowest)
+        weight = "bold" if mixer == "fastformer" else "normal"
+        style = {"color": color, "fontsize": 10, "fontweight": weight, "annotation_clip": False}
+        axes.annotate(mixer, point, (10, taken - height), textcoords="offset points", va="center", **style)
