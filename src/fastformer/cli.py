@@ -253,7 +253,8 @@ def bench_speed(
 
     Results are written after every length: Ctrl-C loses one length at most and `--resume` goes on.
 
-    The full experiment is long. A first look: `fastformer bench speed --lengths 128,512,2048 --tokens 4096 --repetitions 3`
+    The full experiment is long. A first look:
+    `fastformer bench speed --lengths 128,512,2048 --tokens 4096 --repetitions 3`
     """
     from fastformer.benchmark.speed import markdown, speed
 
