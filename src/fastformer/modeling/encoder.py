@@ -14,6 +14,7 @@ from transformers.utils import can_return_tuple, logging
 
 from fastformer.mixers import build_mixer
 from fastformer.modeling.configuration import FastformerConfig
+from fastformer.modeling.dropout import Dropout
 from fastformer.modeling.parts import Part, map_parts
 from fastformer.modeling.pooling import POOLINGS
 
@@ -72,7 +73,7 @@ class FastformerEmbeddings(nn.Module):
         if config.position_embedding_type == "learned":
             self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.norm = _norm(config, "post")
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
 
     def tokens(self, input_ids: Tensor, mask: Tensor, positions: Tensor | None) -> Tokens:
         """Everything that is looked up for each token."""
@@ -137,7 +138,7 @@ class FastformerLayer(GradientCheckpointingLayer):
     def __init__(self, config: FastformerConfig):
         super().__init__()
         self.residual = config.residual
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
         self.mixer_pre_norm, self.mixer_post_norm = _norm(config, "pre"), _norm(config, "post")
         self.mixer = build_mixer(config.mixer, config)
         self.feed_forward = None
