@@ -336,6 +336,75 @@ def bench_peers(
     print(f"{markdown(result)}\nNumbers are in {output}.")
 
 
+@bench_app.command("floor")
+def bench_floor(
+    output: Annotated[Path, typer.Option(help="Folder for floor.json and floor.md.")] = Path("runs/floor"),
+    repetitions: Repetitions = 15,
+    seed: Seed = 0,
+    threads: Threads = None,
+    json_: Json = False,
+) -> None:
+    """How close mixer and encoder come to the matrix products that nothing can avoid.
+
+    Width 256, 16 heads; 2,048 to 65,536 tokens and a batch of titles; forward, and forward with backward; the paper's
+    head-wise form and the authors' full-width one; beside both, the same function without folding and as the authors'
+    released code has it. Takes about three minutes on two cores: let nothing else run.
+    """
+    from fastformer.benchmark.floor import floor, markdown
+
+    result = floor(output, repetitions=repetitions, seed=seed, threads=threads, show_progress=not json_)
+    if json_:
+        return _print_json(result)
+    print(f"{markdown(result)}\nNumbers are in {output}.")
+
+
+@bench_app.command("long")
+def bench_long(
+    output: Annotated[Path | None, typer.Option(help="Folder for long.json [default: only print].")] = None,
+    seed: Seed = 0,
+    threads: Threads = None,
+) -> None:
+    """Read a document of a million tokens, and train on one of 65,536: time, memory, and that chunks change nothing.
+
+    Width 256, 16 heads, 2 layers. The comparison with one piece takes about 6 GB of memory.
+    """
+    from fastformer.benchmark.long import long
+
+    _print_json(long(output, seed=seed, threads=threads))
+
+
+@bench_app.command("pipeline")
+def bench_pipeline(
+    run: RunFolder,
+    data: Texts,
+    output: Annotated[Path | None, typer.Option(help="Folder for pipeline.json [default: only print].")] = None,
+    threads: Threads = None,
+) -> None:
+    """Whether reading and tokenizing keep up: `predict` from file to output, against the model alone."""
+    from fastformer.benchmark.pipeline import pipeline
+    from fastformer.run_folder import open_run
+
+    _print_json(pipeline(open_run(run), data, output, threads=threads))
+
+
+@bench_app.command("training")
+def bench_training(
+    train: Annotated[str, typer.Option(help=f"Training data: {_DATA_HELP}")],
+    preset: Annotated[str, typer.Option(help="default, paper-amazon, paper-imdb or paper-mind.")] = "paper-imdb",
+    tokenizer: Annotated[str, typer.Option(help="word, bpe, nltk, or the path of a saved tokenizer.")] = "word",
+    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the data [default: the preset's].")] = None,
+    output: Annotated[Path | None, typer.Option(help="Folder for training-PRESET.json [default: only print].")] = None,
+    threads: Threads = None,
+) -> None:
+    """Whether training is as fast as its mathematics: a whole `train classification` against its matrix products.
+
+    Also times the update of a word embedding by the size of the vocabulary: of all its rows, and of those met.
+    """
+    from fastformer.benchmark.training import training
+
+    _print_json(training(train, output, preset=preset, tokenizer=tokenizer, epochs=epochs, threads=threads))
+
+
 def _open(folder: Path) -> tuple[Any, Any]:
     from fastformer.run_folder import open_run
     from fastformer.tasks import task_module

@@ -75,9 +75,9 @@ class DenseAndRowAdam(torch.optim.Optimizer):
     def __init__(self, model: nn.Module, lr: float, betas: tuple[float, float], weight_decay: float):
         tables = {module.weight for module in model.modules() if isinstance(module, nn.Embedding) and module.sparse}
         dense = [parameter for parameter in model.parameters() if parameter not in tables]
-        self.parts: list[torch.optim.Optimizer] = [
-            torch.optim.AdamW(dense, lr=lr, betas=betas, weight_decay=weight_decay, fused=True)
-        ]
+        self.parts: list[torch.optim.Optimizer] = []
+        if dense:
+            self.parts.append(torch.optim.AdamW(dense, lr=lr, betas=betas, weight_decay=weight_decay, fused=True))
         if tables:
             self.parts.append(RowAdam(tables, lr=lr, betas=betas, weight_decay=weight_decay))
         self.defaults: dict[str, Any] = {"lr": lr}

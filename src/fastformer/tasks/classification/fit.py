@@ -46,6 +46,7 @@ class Fitted:
     space: LabelSpace
     preset: Preset
     rows: dict[str, int]  # texts trained and validated on
+    tokens: int  # of the texts trained on
     seconds: float
     history: list[dict[str, Any]]  # validation scores of every epoch
 
@@ -60,6 +61,7 @@ class Fitted:
             "train_seconds": round(self.seconds, 1),
             "peak_memory_gb": peak_memory_gb(),
             "rows": self.rows,
+            "tokens": self.tokens,
             "parameters": self.model.num_parameters(),
             "validation": {name: best[name] for name in SCORES[self.space.kind]},
             "epochs": epochs,
@@ -152,7 +154,8 @@ def fit_classifier(
     )
     scale.fold_into(model)
     rows = {"train": len(training), "validation": len(validating)}
-    return Fitted(model.eval(), tokenizer, space, preset, rows, time.monotonic() - started, history)
+    tokens = int(training.lengths.sum())
+    return Fitted(model.eval(), tokenizer, space, preset, rows, tokens, time.monotonic() - started, history)
 
 
 def _read_vocabulary_and_labels(

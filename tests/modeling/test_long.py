@@ -1,0 +1,149 @@
+"""Long inputs: read in chunks, worked on in parts, and the answer is that of one piece."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from fastformer import FastformerConfig, FastformerForSequenceClassification, FastformerModel, available_mixers
+from fastformer.benchmark.allocations import peak_bytes
+from fastformer.mixers import attentive_sum, build_mixer
+from fastformer.modeling import parts
+
+SMALL = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 32, "vocab_size": 100}
+
+
+@pytest.fixture
+def in_small_pieces(monkeypatch):
+    """Read in chunks of 64 tokens (the least), work in parts of 48."""
+
+    def cut():
+        monkeypatch.setattr(attentive_sum, "_WHOLE_BYTES", 0)
+        monkeypatch.setattr(attentive_sum, "_CHUNK_BYTES", 0)
+        monkeypatch.setattr(parts, "PART_TOKENS", 48)
+
+    return cut
+
+
+def ragged(batch, length):
+    torch.manual_seed(0)
+    ids = torch.randint(3, 100, (batch, length))
+    mask = torch.ones(batch, length, dtype=torch.long)
+    for row in range(1, batch):
+        mask[row, length - row * length // batch :] = 0
+    mask[-1] = 0  # and one with no real token
+    return ids, mask
+
+
+@pytest.mark.parametrize("length", [5, 200])
+@pytest.mark.parametrize("norm", ["post", "pre", "none"])
+@pytest.mark.parametrize("mixer", available_mixers())
+def test_pieces_change_nothing(mixer, norm, length, in_small_pieces):
+    torch.manual_seed(0)
+    config = FastformerConfig(mixer=mixer, norm=norm, **SMALL, initializer_range=0.2)
+    model = FastformerModel(config).eval()
+    ids, mask = ragged(4, length)
+    with torch.no_grad():
+        whole = model(ids, mask, output_hidden_states=True)
+        in_small_pieces()
+        pieces = model(ids, mask, output_hidden_states=True)
+        over_itself = model(ids, mask)  # each layer writes over its input
+    for ours, expected in zip(pieces.hidden_states, whole.hidden_states, strict=True):
+        torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(over_itself.last_hidden_state, whole.last_hidden_state, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(over_itself.pooler_output, whole.pooler_output, atol=1e-4, rtol=1e-4)
+
+
+def test_gradients_are_the_same_in_chunks(in_small_pieces):
+    config = FastformerConfig(**SMALL)
+    mixer = build_mixer("fastformer", config).double()
+    x = torch.randn(3, 300, 32, dtype=torch.float64, requires_grad=True)
+    mask = ragged(3, 300)[1].bool()
+    direction = torch.randn(3, 300, 32, dtype=torch.float64)
+
+    def gradients():
+        (mixer(x, mask) * direction).sum().backward()
+        found = [x.grad, *(parameter.grad for parameter in mixer.parameters())]
+        x.grad = None
+        mixer.zero_grad()
+        return found
+
+    whole = gradients()
+    in_small_pieces()
+    for ours, expected in zip(gradients(), whole, strict=True):
+        torch.testing.assert_close(ours, expected, atol=1e-10, rtol=1e-10)
+
+
+def test_the_callers_tensors_are_left_alone():
+    model = FastformerModel(FastformerConfig(**SMALL, norm="none", position_embedding_type="none")).eval()
+    vectors = torch.randn(2, 3000, 32)
+    before = vectors.clone()
+    with torch.no_grad():
+        model(inputs_embeds=vectors)
+    assert torch.equal(vectors, before)
+
+
+@pytest.mark.parametrize("mixer", [name for name in available_mixers() if name != "transformer"])
+@pytest.mark.parametrize("train", [False, True])
+def test_memory_grows_linearly(mixer, train):
+    config = FastformerConfig(mixer=mixer, **SMALL, max_position_embeddings=8192)
+    model = FastformerForSequenceClassification(config).train(train)
+
+    def peak(length):
+        ids = torch.randint(3, 100, (1, length))
+
+        def step():
+            with torch.set_grad_enabled(train):
+                logits = model(ids).logits
+            if train:
+                logits.sum().backward()
+
+        return peak_bytes(step)
+
+    assert peak(8192) < 2.1 * peak(4096)
+
+
+def test_folded_weights_follow_the_weights():
+    model = FastformerModel(FastformerConfig(**SMALL, initializer_range=0.3)).eval()
+    ids = torch.randint(3, 100, (2, 60))
+    with torch.no_grad():
+        first = model(ids).pooler_output
+        model.layers[0].mixer.transform.weight.normal_()
+        changed = model(ids).pooler_output
+    assert not torch.allclose(first, changed, atol=1e-4)
+    assert torch.allclose(changed, model(ids).pooler_output, atol=1e-5)  # with gradients nothing is kept
+
+
+MILLION = """
+import resource, torch
+from fastformer import FastformerConfig, FastformerModel
+from fastformer.modeling import parts
+from fastformer.mixers import attentive_sum
+torch.manual_seed(0)
+model = FastformerModel(FastformerConfig(position_embedding_type="sinusoidal")).eval()
+ids = torch.randint(3, 30000, (1, 1_000_000))
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+before = peak()
+with torch.inference_mode():
+    pooled = model(ids).pooler_output
+print(peak() - before)
+parts.PART_TOKENS = attentive_sum._WHOLE_BYTES = 10**12
+with torch.inference_mode():
+    print((model(ids).pooler_output - pooled).abs().max().item())
+"""
+
+
+@pytest.mark.slow
+def test_a_million_tokens():
+    printed = subprocess.run([sys.executable, "-c", MILLION], capture_output=True, text=True, check=True).stdout
+    gigabytes, difference = map(float, printed.split())
+    assert gigabytes < 3
+    assert difference < 1e-4
+
+
+@pytest.mark.slow
+def test_training_on_65536_tokens_fits():
+    model = FastformerForSequenceClassification(FastformerConfig(max_position_embeddings=65_536))
+    ids = torch.randint(3, 30_000, (1, 65_536))
+    assert peak_bytes(lambda: model(ids, labels=torch.tensor([1])).loss.backward()) < 4e9
