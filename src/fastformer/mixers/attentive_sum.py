@@ -24,7 +24,7 @@ _CHUNK_BYTES = 4 << 20
 
 
 def attentive_sum(
-    x: Tensor, mask: Tensor | None, scores: Tensor, keep_weights: bool = False
+    x: Tensor, mask: Tensor | None, scores: Tensor, *, keep_weights: bool = False, from_end: bool = False
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Sums (batch, heads, width), the input again, and the weights (batch, length, heads) if they are to be kept.
 
@@ -33,13 +33,14 @@ def attentive_sum(
         mask: True at real tokens (batch, length); None: all are. A row with none gets the average of its padding.
         scores: the vectors s, (heads, width), or (batch, heads, width) where they depend on the sequence.
         keep_weights: also return the weights, as a tensor that gradients flow through.
+        from_end: read a long input from its end, where the cache still has what was read last.
     """
     if keep_weights or torch.compiler.is_compiling():
         weights = _scores(x, mask, scores).softmax(dim=1)
         return weights.mT @ x, x, weights
     if torch.is_grad_enabled() and (x.requires_grad or scores.requires_grad):
         return *_AttentiveSum.apply(x, mask, scores), None
-    return _sum(x, mask, scores)[0], x, None
+    return _sum(x, mask, scores, from_end=from_end)[0], x, None
 
 
 class _AttentiveSum(torch.autograd.Function):
@@ -74,8 +75,12 @@ def _scores(x: Tensor, mask: Tensor | None, scores: Tensor) -> Tensor:
     return found if mask is None else found.masked_fill(~mask[..., None], torch.finfo(x.dtype).min)
 
 
-def _sum(x: Tensor, mask: Tensor | None, scores: Tensor, keep_weights: bool = False) -> tuple[Tensor, Tensor | None]:
+def _sum(
+    x: Tensor, mask: Tensor | None, scores: Tensor, keep_weights: bool = False, from_end: bool = False
+) -> tuple[Tensor, Tensor | None]:
     parts = _parts(x)
+    if from_end:
+        parts.reverse()
     if len(parts) == 1:
         weights = _scores(x, mask, scores).softmax(dim=1)
         return weights.mT @ x, weights
