@@ -73,7 +73,8 @@ def bare(tmp_path_factory):
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory):
     """A model wide enough for integer products, its int8 export, and the file."""
-    model = build(mixer="linear", hidden_size=256, intermediate_size=256, bigram_buckets=512, initializer_range=0.05)
+    settings = {"position_embedding_type": "none", "bigram_buckets": 512, "norm": "pre", "initializer_range": 0.05}
+    model = build(mixer="linear", hidden_size=256, intermediate_size=64, **settings)
     model.fastformer.embeddings.apply(_fill)
     folder = tmp_path_factory.mktemp("int8")
     return model, exported(model, folder, int8=True), folder / "model.onnx"
@@ -100,7 +101,10 @@ class TestGraph:
             # The default preset's model: word pairs through a hash of 64-bit integers, nothing but the mixer.
             {"bigram_buckets": 2**12, "position_embedding_type": "none", "norm": "none", "feed_forward": False},
             {"position_embedding_type": "sinusoidal", "norm": "pre", "pooling": "first"},
-            {"head_form": "full", "interaction": "concat", "pooling": "mean", "num_hidden_layers": 2},
+            pytest.param(
+                {"head_form": "full", "interaction": "concat", "pooling": "mean", "num_hidden_layers": 2},
+                marks=pytest.mark.slow,
+            ),
         ],
         ids=["word-pairs", "sinusoidal-pre-norm", "full-concat-mean"],
     )
@@ -152,16 +156,23 @@ class TestInt8:
     def test_products_of_wide_layers_are_integer(self, wide):
         _, _, path = wide
         operators = [node.op_type for node in onnx.load(path).graph.node]
-        assert operators.count("MatMulInteger") == 4 + 2 + 1  # mixer, feed-forward, pooling
+        assert (
+            operators.count("MatMulInteger") == 4 + 1
+        )  # the mixer's and the pooling's; the feed-forward block is narrow
 
-    def test_is_close_and_small(self, wide):
+    def test_equals_the_same_integers_in_pytorch(self, wide):
+        model, other, _ = wide
+        for inputs in (batch(1), batch(7), batch(512), batch(40, 7, 0)):
+            assert_equal(to_int8(model), other, inputs)
+
+    def test_is_close_to_the_floats_and_small(self, wide):
         model, other, path = wide
         for inputs in (batch(1), batch(7), batch(512), batch(40, 7, 0)):
             with torch.inference_mode():
-                ours, theirs = model(**inputs).logits, other(**inputs).logits
-            assert (theirs - ours).norm() < 0.05 * ours.norm()
+                ours, theirs = (each.fastformer(**inputs).pooler_output for each in (model, other))
+            assert (theirs - ours).norm() < 0.03 * ours.norm()
         floats = sum(parameter.numel() for parameter in model.parameters()) * 4
-        assert path.stat().st_size < 0.3 * floats
+        assert path.stat().st_size < 0.35 * floats  # the narrow feed-forward block keeps its floats
 
     def test_company_and_padding_change_nothing(self, wide):
         _, other, _ = wide

@@ -1,7 +1,7 @@
 """Eight-bit forms of a model's weights, for export: tables a quarter as large, products of integers.
 
-These modules replace `nn.Embedding` and `nn.Linear` in a copy of a model just before it is exported; they are not
-for training and `Int8Linear` does not run in PyTorch.
+These modules replace `nn.Embedding` and `nn.Linear` in a copy of a model just before it is exported. In PyTorch they
+compute the same numbers in float32, which tests hold the export to.
 
 onnxruntime's own `quantize_dynamic` is not used: it gives all tokens of a batch one scale, so that a text's answer
 would depend on its neighbours in the batch. Here every token has its own.
@@ -12,7 +12,7 @@ import copy
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.onnx import ops as onnx
+from torch.onnx import ops
 
 from fastformer.mixers.fastformer import FastformerMixer
 
@@ -55,18 +55,21 @@ class Int8Linear(nn.Module):
         return self.quantized.T.float() * self.scale[:, None]
 
     def forward(self, x: Tensor) -> Tensor:
-        """`x` (…, in) -> (…, out). Only in an export: the integer operators are ONNX's."""
+        """`x` (…, in) -> (…, out)."""
         largest = x.abs().amax(dim=-1, keepdim=True).clamp(min=_TINY)
         # The scale is divided out before and multiplied back after, rather than handed to the integer product:
         # onnxruntime (1.31) fuses that as if one scale served all tokens.
-        tokens = onnx.symbolic(
-            "QuantizeLinear", (x * (127 / largest), self.one, self.zero), dtype=torch.uint8, shape=x.shape
-        )
-        shape = (*x.shape[:-1], self.scale.shape[0])
-        inputs = (tokens, self.quantized, self.zero, self.no_offset)
-        product = onnx.symbolic("MatMulInteger", inputs, dtype=torch.int32, shape=shape)
-        y = product.float() * self.scale * (largest / 127)
+        product = self._integer_product(x * (127 / largest))
+        y = product * self.scale * (largest / 127)
         return y if self.bias is None else y + self.bias
+
+    def _integer_product(self, x: Tensor) -> Tensor:
+        """`x`, within ±127, rounded to integers, times the integer weights."""
+        if not torch.onnx.is_in_onnx_export():
+            return x.round() @ self.quantized.float()
+        tokens = ops.symbolic("QuantizeLinear", (x, self.one, self.zero), dtype=torch.uint8, shape=x.shape)
+        inputs, shape = (tokens, self.quantized, self.zero, self.no_offset), (*x.shape[:-1], self.scale.shape[0])
+        return ops.symbolic("MatMulInteger", inputs, dtype=torch.int32, shape=shape).float()
 
 
 def to_int8(model: nn.Module) -> nn.Module:
