@@ -27,9 +27,7 @@ from fastformer.version import __version__
 FORMATS = ("onnx",)
 TOLERANCE = 1e-4  # of the outputs, or of their largest number where that is above 1
 INT8_TOLERANCE = 1e-2  # against the same integers in PyTorch: a number between two may be rounded either way
-_ONE_FILE_LIMIT = (
-    2_000_000_000  # bytes: a protocol buffer cannot be larger, so weights beyond it get a file of their own
-)
+_ONE_FILE_LIMIT = 2_000_000_000  # bytes that an ONNX file can hold: weights beyond it get a file of their own
 
 
 def export(
@@ -74,7 +72,6 @@ def export(
         exported = OnnxClassifier(path, model.config)
         difference = verify(written, exported, INT8_TOLERANCE if int8 else TOLERANCE)
         result = {
-            "output": str(folder),
             "format": format,
             "int8": int8,
             "megabytes": _megabytes(path),
@@ -97,7 +94,7 @@ def export(
         tokenizer.save_pretrained(aside)
         write_json(aside / "metrics.json", {**opened.load_metrics(), "export": result})
         (aside / "README.md").write_text(_card(opened, folder.resolve().name, result, evaluate_on), encoding="utf-8")
-    return result
+    return {"output": str(folder), **result}
 
 
 def _claim(run: Run, output: str | Path | None, int8: bool, overwrite: bool) -> Path:

@@ -16,7 +16,7 @@ from torch.onnx import ops
 
 from fastformer.mixers.fastformer import FastformerMixer
 
-NARROWEST_PRODUCT = 256  # below this width, measured, quantizing a product costs more than it saves
+NARROWEST_PRODUCT = 256  # below this width, measured, quantizing a product costs what it saves
 _TINY = 1e-12
 
 
