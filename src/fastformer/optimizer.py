@@ -1,28 +1,85 @@
 """Adam for models with a large, rarely touched table.
 
-Dense parameters take torch's AdamW. A table whose gradient is sparse (hashed word pairs: a batch meets a few thousand
-of 200,000 rows) takes torch's SparseAdam, which moves only the rows that were met: dense Adam would spend most of a
-step on the others, and keep moving rare rows by their old momentum.
+Dense parameters take torch's AdamW. A table whose gradient is sparse (hashed word pairs, a large vocabulary: a batch
+meets a few thousand of 200,000 rows) takes `RowAdam`, which moves only the rows that were met: dense Adam would spend
+most of a step on the others.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.optim.adamw import adamw
 
 
-class DenseAndSparseAdam(torch.optim.Optimizer):
-    """AdamW and SparseAdam under one roof, with one learning rate schedule and one checkpoint."""
+class RowAdam(torch.optim.Optimizer):
+    """AdamW on the rows of a table that a step touched: the time of a step does not depend on the table's size.
+
+    What dense AdamW does to a row that is not met is done when it is met again: after n steps its moments are β₁ⁿ and
+    β₂ⁿ of what they were, and its weights (1 - lr·decay)ⁿ. Only the tail of its momentum is left out.
+    """
+
+    def __init__(self, tables: Iterable[Tensor], lr: float, betas: tuple[float, float], weight_decay: float):
+        super().__init__(tables, {"lr": lr, "betas": betas, "weight_decay": weight_decay, "eps": 1e-8})
+
+    @torch.no_grad()
+    def step(self, closure: Callable | None = None) -> None:
+        """One update of the rows that have a gradient."""
+        for group in self.param_groups:
+            for table in group["params"]:
+                if table.grad is not None and table.grad._nnz():
+                    self._update(table, group)
+
+    def _update(self, table: Tensor, group: dict[str, Any]) -> None:
+        state = self.state[table]
+        if not state:
+            state["step"] = torch.zeros(())
+            state["met"] = torch.zeros(len(table))  # the step at which each row was last met
+            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(table), torch.zeros_like(table)
+        (beta1, beta2), lr, decay = group["betas"], group["lr"], group["weight_decay"]
+
+        gradient = table.grad
+        rows, place = gradient._indices()[0].unique(return_inverse=True)
+        values = gradient._values()
+        total = values.new_zeros(len(rows), values.shape[1]).index_add_(0, place, values)
+        missed = (state["step"] - state["met"][rows])[:, None]
+        state["met"][rows] = state["step"] + 1
+
+        weight = table.index_select(0, rows).mul_((1 - lr * decay) ** missed)
+        mean = state["exp_avg"].index_select(0, rows).mul_(beta1**missed)
+        square = state["exp_avg_sq"].index_select(0, rows).mul_(beta2**missed)
+        adamw(
+            [weight],
+            [total],
+            [mean],
+            [square],
+            [],
+            [state["step"]],
+            fused=True,
+            amsgrad=False,
+            beta1=beta1,
+            beta2=beta2,
+            lr=lr,
+            weight_decay=decay,
+            eps=group["eps"],
+            maximize=False,
+        )
+        for whole, part in ((table, weight), (state["exp_avg"], mean), (state["exp_avg_sq"], square)):
+            whole.index_copy_(0, rows, part)
+
+
+class DenseAndRowAdam(torch.optim.Optimizer):
+    """AdamW and RowAdam under one roof, with one learning rate schedule and one checkpoint."""
 
     def __init__(self, model: nn.Module, lr: float, betas: tuple[float, float], weight_decay: float):
-        sparse = {module.weight for module in model.modules() if isinstance(module, nn.Embedding) and module.sparse}
-        dense = [parameter for parameter in model.parameters() if parameter not in sparse]
+        tables = {module.weight for module in model.modules() if isinstance(module, nn.Embedding) and module.sparse}
+        dense = [parameter for parameter in model.parameters() if parameter not in tables]
         self.parts: list[torch.optim.Optimizer] = [
             torch.optim.AdamW(dense, lr=lr, betas=betas, weight_decay=weight_decay, fused=True)
         ]
-        if sparse:
-            self.parts.append(torch.optim.SparseAdam(list(sparse), lr=lr, betas=betas))
+        if tables:
+            self.parts.append(RowAdam(tables, lr=lr, betas=betas, weight_decay=weight_decay))
         self.defaults: dict[str, Any] = {"lr": lr}
 
     @property

@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 from transformers import (
     PreTrainedModel,
     PrinterCallback,
@@ -24,16 +24,18 @@ from transformers import (
     TrainingArguments,
 )
 
-from fastformer.data.batches import LengthBucketSampler
+from fastformer.data.batches import LengthBuckets, token_budget_batches
 from fastformer.errors import Interrupted
 from fastformer.files import explain_full_disk
 from fastformer.machine import tune
 from fastformer.modeling.encoder import BigramEmbedding
-from fastformer.optimizer import DenseAndSparseAdam
+from fastformer.optimizer import DenseAndRowAdam
 from fastformer.progress import progress_bar, quiet_libraries, say
 from fastformer.run_folder import last_complete_checkpoint
 
 CHECKPOINT_SECONDS = 300
+BATCH_TOKENS = 16_384  # in validation
+LAZY_ROWS = 50_000  # from here on updating the rows of an embedding that a batch met is faster than updating all
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class TrainingSettings:
     warmup: float = 0.0  # fraction of all steps
     schedule: str = "linear"  # any of transformers' schedules
     max_grad_norm: float = 1.0
+    fill_by: Literal["rows", "tokens"] = "rows"  # what batches have equally many of; `batch_size` is then the mean
+    lazy_embeddings: bool = False  # update only the rows of a large embedding that a batch met
     seed: int = 0
 
 
@@ -77,7 +81,6 @@ def train_model(
         output_dir=str(folder / "steps"),
         num_train_epochs=settings.epochs,
         per_device_train_batch_size=settings.batch_size,
-        per_device_eval_batch_size=2 * settings.batch_size,
         learning_rate=settings.learning_rate,
         warmup_steps=settings.warmup,
         lr_scheduler_type=settings.schedule,
@@ -98,10 +101,10 @@ def train_model(
         dataloader_pin_memory=False,
         label_names=["labels"],
     )
-    tables = [module for module in model.modules() if isinstance(module, BigramEmbedding)]
+    tables = [module for module in model.modules() if _is_lazy(module, model, settings)]
     for table in tables:
         table.sparse = True
-    optimizer = DenseAndSparseAdam(
+    optimizer = DenseAndRowAdam(
         model,
         lr=settings.learning_rate,
         betas=tuple(settings.betas),
@@ -109,6 +112,7 @@ def train_model(
     )
     watch = _Watch(show_progress)
     trainer = _BucketTrainer(
+        settings,
         model=model,
         args=arguments,
         train_dataset=train,
@@ -130,19 +134,38 @@ def train_model(
     return [entry for entry in trainer.state.log_history if f"eval_{best_metric}" in entry]
 
 
+def _is_lazy(module: nn.Module, model: PreTrainedModel, settings: TrainingSettings) -> bool:
+    """Whether only the rows that a batch met are updated; an embedding that is the output matrix too meets all."""
+    if isinstance(module, BigramEmbedding):
+        return True
+    large = isinstance(module, nn.Embedding) and module.num_embeddings >= LAZY_ROWS
+    return large and settings.lazy_embeddings and model.get_output_embeddings() is None
+
+
 class _BucketTrainer(Trainer):
-    """The library's trainer with our order of texts, and clipping that leaves embeddings alone.
+    """The library's trainer with our batches, and clipping that leaves embeddings alone.
 
     The gradient of an embedding is a few rows of a batch: its norm says nothing about the rest, and where it is sparse
     the library cannot measure it.
     """
 
-    def _get_train_sampler(self, train_dataset: Dataset | None = None) -> LengthBucketSampler:
-        dataset = self.train_dataset if train_dataset is None else train_dataset
-        return LengthBucketSampler(dataset.lengths, self.args.train_batch_size, self.args.seed)
+    def __init__(self, settings: TrainingSettings, **options):
+        super().__init__(**options)
+        self.settings = settings
 
-    def _get_eval_sampler(self, eval_dataset: Dataset) -> list[int]:
-        return eval_dataset.lengths.argsort(kind="stable").tolist()
+    def get_train_dataloader(self) -> DataLoader:
+        settings = self.settings
+        by_tokens = settings.fill_by == "tokens"
+        batches = LengthBuckets(self.train_dataset.lengths, settings.batch_size, settings.seed, by_tokens)
+        return self._loader(self.train_dataset, batches)
+
+    def get_eval_dataloader(self, eval_dataset: Dataset | None = None) -> DataLoader:
+        batches = token_budget_batches(self.eval_dataset.lengths, BATCH_TOKENS)
+        return self._loader(self.eval_dataset, [batch.tolist() for batch in batches])
+
+    def _loader(self, dataset: Dataset, batches) -> DataLoader:
+        loader = DataLoader(dataset, batch_sampler=batches, collate_fn=self.data_collator)
+        return self.accelerator.prepare(loader)
 
     def _clip_grad_norm(self, model: PreTrainedModel) -> torch.Tensor:
         tables = {module.weight for module in model.modules() if isinstance(module, nn.Embedding)}

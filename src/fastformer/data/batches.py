@@ -88,25 +88,35 @@ class Subset(Dataset):
         return self.texts.labels[self.indices]
 
 
-class LengthBucketSampler(Sampler[int]):
-    """Random order in which every `batch_size` consecutive texts have similar lengths, so little is padded.
+class LengthBuckets(Sampler[list[int]]):
+    """Random batches of texts of similar lengths, so that little is padded: one list of indices a batch.
 
-    The order is a function of the seed and the epoch alone: an interrupted epoch resumes where it was. Texts are
-    shuffled, sorted by length within groups of `group` batches, and the batches shuffled again.
+    The batches are a function of the seed and the epoch alone: an interrupted epoch resumes where it was. Texts are
+    shuffled, sorted by length within groups of `group` batches, cut into batches, and the batches shuffled again. A
+    batch has `batch_size` texts; or, `by_tokens`, so many on average and about as many tokens as the others of its
+    group, so that steps take equal time and a batch of long texts no more memory. There are equally many batches.
     """
 
-    def __init__(self, lengths: np.ndarray, batch_size: int, seed: int, group: int = 50):
-        self.lengths, self.batch_size, self.seed, self.group = lengths, batch_size, seed, group
+    def __init__(self, lengths: np.ndarray, batch_size: int, seed: int, by_tokens: bool = False, group: int = 50):
+        self.lengths, self.batch_size, self.seed, self.by_tokens, self.group = (
+            lengths,
+            batch_size,
+            seed,
+            by_tokens,
+            group,
+        )
         self.epoch = 0
+        self.drop_last = False  # accelerate asks
+        self.sampler = self  # whom accelerate tells the epoch when it skips batches
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch whose order the next iteration gives."""
+        """Choose the epoch whose batches the next iteration gives."""
         self.epoch = epoch
 
     def __len__(self) -> int:
-        return len(self.lengths)
+        return -(-len(self.lengths) // self.batch_size)
 
-    def __iter__(self) -> Iterator[int]:
+    def __iter__(self) -> Iterator[list[int]]:
         random = np.random.default_rng([self.seed, self.epoch])
         order = random.permutation(len(self.lengths))
         # At least four groups, or a small dataset would have the same batches in every epoch.
@@ -115,12 +125,21 @@ class LengthBucketSampler(Sampler[int]):
         for start in range(0, len(order), group):
             texts = order[start : start + group]
             texts = texts[np.argsort(self.lengths[texts], kind="stable")]
-            batches += np.split(texts, range(self.batch_size, len(texts), self.batch_size))
-        # The one batch that may be smaller stays last, so that batches keep their borders.
-        *full, last = batches
-        for index in random.permutation(len(full)):
-            yield from full[index].tolist()
-        yield from last.tolist()
+            ends = np.arange(self.batch_size, len(texts), self.batch_size)
+            if self.by_tokens:
+                ends = _equal_shares(self.lengths[texts] + 1, len(ends) + 1)
+            batches += np.split(texts, ends)
+        for index in random.permutation(len(batches)):
+            yield batches[index].tolist()
+
+
+def _equal_shares(weights: np.ndarray, count: int) -> np.ndarray:
+    """Where to cut a list into `count` parts of about equal weight, none of them empty."""
+    place = np.arange(count - 1)
+    total = weights.cumsum()
+    ends = np.searchsorted(total, total[-1] * (place + 1) / count, side="right")
+    ends = np.maximum.accumulate(np.maximum(ends - place, 1)) + place
+    return np.minimum(ends, len(weights) - count + 1 + place)
 
 
 def pad_batch(texts: list[np.ndarray], pad_token_id: int) -> dict[str, Tensor]:

@@ -25,12 +25,14 @@ it, and the token map does not depend on k.
 output projection follows.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fastformer.mixers.attentive_sum import attentive_sum
 from fastformer.mixers.registry import register
 
 
@@ -40,6 +42,21 @@ class GlobalContext(NamedTuple):
     query: Tensor
     key: Tensor
     weights: Tensor | None  # batch, 2, heads, length; only when asked for
+    folded: "Folded"
+
+
+class Folded(NamedTuple):
+    """All that follows from the weights alone, before any token is seen."""
+
+    query_scores: Tensor  # heads, width: W_qᵀ w_q / √d_h
+    key_scores: Tensor | None  # heads, width: W_kᵀ w_k / √d_h, where it does not depend on the global query
+    transform: Tensor  # heads, head size, head size: W_r; full width: W_o W_r (width, width)
+    of_key: Tensor | None  # concat: what the transform makes of the global key, same shape
+    values: Tensor  # heads, head size, width: W_v; full width: (width, width)
+    value_bias: Tensor  # heads, head size; full width: (width)
+    bypass: Tensor | None  # I; full width: W_o: brings the query past the transform, where the values are the queries
+    token_map: Tensor | None  # width, width: else, the part of M that is the same for every sequence
+    offset: Tensor  # width: the part of c' that is the same for every sequence
 
 
 @register("fastformer")
@@ -67,53 +84,73 @@ class FastformerMixer(nn.Module):
         self.key_merge = nn.Linear(2 * seen, projected) if self.interaction == "concat" else None
         self.transform = nn.Linear(parts * seen, projected)
         self.output = nn.Linear(width, width) if self.full_width else None
+        self._kept: tuple | None = None  # see `folded`
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Mix the tokens of `x` (batch, length, width); `mask` is True at real tokens."""
-        return self._mix(x, self.global_context(x, mask))
+        context, x = self.global_context(x, mask)
+        return self._mix(x, context)
 
     def forward_with_weights(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Also return the weights of the global query and the global key: (batch, 2, heads, length), 0 at padding."""
-        context = self.global_context(x, mask, keep_weights=True)
+        context, x = self.global_context(x, mask, keep_weights=True)
         return self._mix(x, context), context.weights
 
     def _mix(self, x: Tensor, context: GlobalContext) -> Tensor:
-        # Building a d×d map for each sequence costs d³: worth it once a sequence is longer than it is wide.
-        # An exported graph serves all lengths and takes the form for long ones.
-        if self.interaction != "product" or torch.compiler.is_exporting() or x.shape[1] >= x.shape[2]:
-            return self._apply_folded_map(x, context).to(x.dtype)
+        if self._folds(x):
+            return self.apply_map(x, *self.token_map(context, x.dtype))
         return self._apply_step_by_step(x, context).to(x.dtype)
 
-    def global_context(self, x: Tensor, mask: Tensor, keep_weights: bool = False) -> GlobalContext:
-        """The two pooling passes. Scores, softmax and sums are float32 even when `x` is bfloat16."""
+    def prepare(self, x: Tensor, mask: Tensor) -> Callable[[tuple[slice, slice]], Tensor]:
+        """Read all of `x`; then mix any rows and tokens of it: `prepare(x, mask)(part)` is `forward(x, mask)[part]`."""
+        context, x = self.global_context(x, mask)
+        if not self._folds(x):
+            return self._apply_step_by_step(x, context).__getitem__
+        token_map, offset = self.token_map(context, x.dtype)
+        one_map = self.interaction != "product"  # for all sequences
+        return lambda part: self.apply_map(x[part], token_map if one_map else token_map[part[0]], offset[part[0]])
+
+    def _folds(self, x: Tensor) -> bool:
+        # A d×d map for each sequence pays once a sequence is longer than it is wide.
+        # An exported graph serves all lengths and takes the form for long ones.
+        return self.interaction != "product" or torch.compiler.is_exporting() or x.shape[1] >= x.shape[2]
+
+    def global_context(self, x: Tensor, mask: Tensor, keep_weights: bool = False) -> tuple[GlobalContext, Tensor]:
+        """The two pooling passes, and the input to go on with (see `attentive_sum`).
+
+        Scores, softmax and sums are float32 even when `x` is bfloat16.
+        """
         with torch.autocast(x.device.type, enabled=False):
-            x = x.to(torch.promote_types(x.dtype, torch.float32))
-            scale = self.head_size**-0.5
-            query_map, query_bias = self._per_head(self.query, x.dtype)
-            key_map, key_bias = self._per_head(self.key, x.dtype)
-            # An empty row would have the average of its padding: its global vectors are zero instead.
-            occupied = mask.any(dim=1)[:, None, None].to(x.dtype)
+            tokens = x.to(torch.promote_types(x.dtype, torch.float32))
+            folded = self.folded(tokens.dtype)
+            query_map, query_bias = self._per_head(self.query, tokens.dtype)
+            key_map, key_bias = self._per_head(self.key, tokens.dtype)
+            occupied = None
+            if torch.compiler.is_compiling() or not mask.all():
+                # An empty row would have the average of its padding: its global vectors are zero instead.
+                occupied = mask.any(dim=1)[:, None, None].to(tokens.dtype)
+            else:
+                mask = None
 
-            score_map = self._scores_of_input(self._score(self.query_score, x.dtype), query_map)
-            query_weights = _attend(x, mask, score_map * scale)
-            pooled = query_weights @ x  # batch, heads, width
-            query = (torch.einsum("bhd,hkd->bhk", pooled, query_map) + query_bias) * occupied
+            pooled, tokens, query_weights = attentive_sum(tokens, mask, folded.query_scores, keep_weights)
+            query = torch.einsum("bhd,hkd->bhk", pooled, query_map) + query_bias
+            query = query if occupied is None else query * occupied
 
-            key_score = self._score(self.key_score, x.dtype)
-            if self.interaction == "product":
+            key_scores = folded.key_scores
+            if key_scores is None:
                 seen_query = query.flatten(1)[:, None] if self.full_width else query
-                key_score = seen_query * key_score  # batch, heads, seen
-            score_map = self._scores_of_input(key_score, key_map)
-            key_weights = _attend(x, mask, score_map * scale)
+                score = seen_query * self._score(self.key_score, tokens.dtype) * self.head_size**-0.5
+                key_scores = self._scores_of_input(score, key_map)
+            pooled, tokens, key_weights = attentive_sum(tokens, mask, key_scores, keep_weights)
             weights = None
             if keep_weights:
-                # The sum below goes through the tensor that is returned, so that gradients reach it.
-                weights = torch.stack([query_weights, key_weights], dim=1) * mask[:, None, None]
-                key_weights = weights[:, 1]
-            pooled = key_weights @ x
+                weights = torch.stack([query_weights.mT, key_weights.mT], dim=1)
+                weights = weights if mask is None else weights * mask[:, None, None]
+                pooled = weights[:, 1] @ tokens  # through the tensor that is returned, so that gradients reach it
             key = torch.einsum("bhd,hkd->bhk", pooled, key_map) + key_bias
-            key = self._interact(query, key) * occupied
-        return GlobalContext(query, key, weights)
+            key = self._interact(query, key)
+            key = key if occupied is None else key * occupied
+        return GlobalContext(query, key, weights, folded), tokens if x.dtype == tokens.dtype else x
 
     def _interact(self, query: Tensor, pooled_key: Tensor) -> Tensor:
         """Global key from the global query and Σ b_i k_i: batch, heads, head size."""
@@ -127,33 +164,81 @@ class FastformerMixer(nn.Module):
         merge, bias = self._per_head(self.key_merge, query.dtype)
         return torch.einsum("bhp,hkp->bhk", torch.cat([query, pooled_key], dim=-1), merge) + bias
 
-    def _apply_folded_map(self, x: Tensor, context: GlobalContext) -> Tensor:
-        """out = x M + c': one product, the map M and the offset c' built in float32."""
-        with torch.autocast(x.device.type, enabled=False):
-            key = context.key
-            query_map, query_bias = self._per_head(self.query, key.dtype)  # heads, head size, width
-            value_map, value_bias = self._per_head(self.value or self.query, key.dtype)
-            transform, offset = self._dense_transform(key.dtype)  # width, parts·width
-            if self.interaction == "product":
-                value_map, value_bias = key[..., None] * value_map, key * value_bias
-            elif self.interaction == "add":
-                value_bias = key + value_bias
+    def token_map(self, context: GlobalContext, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """M (batch or 1, width, width) and c' (batch, 1, width) of out = x Mᵀ + c', built in float32."""
+        with torch.autocast(context.key.device.type, enabled=False):
+            folded = context.folded
+            key = context.key.flatten(1) if self.full_width else context.key
+            if self.interaction != "product":
+                token_map = folded.token_map[None]
+                offset = (folded.transform if folded.of_key is None else folded.of_key) @ key[..., None]
             else:
-                of_key, transform = transform.chunk(2, dim=1)
-                offset = offset + F.linear(key.flatten(1), of_key)
+                transform = folded.transform * key[..., None, :]
+                transform = transform if folded.bypass is None else transform + folded.bypass
+                offset = transform @ folded.value_bias[..., None]
+                if not self.full_width:  # one product a head for all sequences, not one a sequence and head
+                    transform = transform.transpose(0, 1).flatten(1, 2)
+                token_map = transform @ folded.values
+                if not self.full_width:
+                    token_map = token_map.unflatten(1, (-1, self.head_size)).transpose(0, 1).flatten(1, 2)
+                token_map = token_map if folded.token_map is None else token_map + folded.token_map
+            offset = offset.flatten(1)[:, None] + folded.offset
+        return token_map.to(dtype), offset.to(dtype)
 
-            width = x.shape[-1]
-            value_map, value_bias = value_map.flatten(-3, -2), value_bias.flatten(-2)
-            token_map = transform @ value_map + query_map.reshape(width, width)
-            offset = F.linear(value_bias, transform) + offset + query_bias.flatten()
-            if self.output is not None:
-                output, output_bias = _as_type(self.output, key.dtype)
-                token_map, offset = output @ token_map, F.linear(offset, output) + output_bias
-            offset = offset.expand(x.shape[0], width)[:, None].to(x.dtype)  # batch, 1, width
-            token_map = token_map.to(x.dtype)
-        if self.interaction == "product":
-            return torch.baddbmm(offset, x, token_map.transpose(1, 2))
-        return F.linear(x, token_map) + offset
+    def apply_map(self, x: Tensor, token_map: Tensor, offset: Tensor) -> Tensor:
+        """The one product: x Mᵀ + c'."""
+        if self.interaction != "product":  # one map for all sequences
+            return F.linear(x, token_map[0]) + offset
+        return torch.baddbmm(offset, x, token_map.mT)
+
+    def folded(self, dtype: torch.dtype) -> Folded:
+        """`Folded` of the present weights; without gradients it is kept until a weight changes."""
+        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return self._fold(dtype)
+        weights = list(self.parameters())
+        if any(weight.is_inference() for weight in weights):  # these do not count their changes
+            return self._fold(dtype)
+        state = dtype, [(weight.data_ptr(), weight._version) for weight in weights]
+        if self._kept is None or self._kept[0] != state:
+            self._kept = state, self._fold(dtype)
+        return self._kept[1]
+
+    def train(self, mode: bool = True) -> Self:
+        """Switch between training and evaluation; forgets what was folded."""
+        self._kept = None
+        return super().train(mode)
+
+    def _fold(self, dtype: torch.dtype) -> Folded:
+        scale = self.head_size**-0.5
+        query_map, query_bias = self._per_head(self.query, dtype)
+        values, value_bias = self._per_head(self.value or self.query, dtype)
+        query_scores = self._scores_of_input(self._score(self.query_score, dtype) * scale, query_map)
+        key_scores = None
+        if self.interaction != "product":
+            key_map, _ = self._per_head(self.key, dtype)
+            key_scores = self._scores_of_input(self._score(self.key_score, dtype) * scale, key_map)
+
+        transform, bias = self._per_head(self.transform, dtype)
+        bypass = torch.eye(self.head_size, dtype=dtype, device=transform.device)
+        if self.full_width:  # all heads as one, and the output projection folded in
+            transform, query_map, values = (each.flatten(0, 1) for each in (transform, query_map, values))
+            query_bias, value_bias, bias = query_bias.flatten(), value_bias.flatten(), bias.flatten()
+            bypass, output_bias = _as_type(self.output, dtype)
+            transform = bypass @ transform
+            bias = F.linear(bias, bypass, output_bias)
+        of_key = None
+        if self.interaction == "concat":
+            of_key, transform = transform.chunk(2, dim=-1)
+
+        offset, token_map = bias.flatten(), None
+        if self.interaction != "product" or self.value is not None:
+            token_map = (bypass @ query_map).view(-1, values.shape[-1])
+            offset = offset + (bypass @ query_bias[..., None]).flatten()
+            bypass = None
+        if self.interaction != "product":  # then the whole map is the same for every sequence
+            token_map = token_map + (transform @ values).view_as(token_map)
+            offset = offset + (transform @ value_bias[..., None]).flatten()
+        return Folded(query_scores, key_scores, transform, of_key, values, value_bias, bypass, token_map, offset)
 
     def _apply_step_by_step(self, x: Tensor, context: GlobalContext) -> Tensor:
         """The same with Q and V written out: cheaper for inputs shorter than they are wide."""
@@ -191,25 +276,6 @@ class FastformerMixer(nn.Module):
             return score @ projection.flatten(0, 1)
         return torch.einsum("...hk,hkd->...hd", score, projection)
 
-    def _dense_transform(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """W_r as one matrix (width, parts·width), block-diagonal in the head-wise form, and its bias (width)."""
-        if self.full_width:
-            return _as_type(self.transform, dtype)
-        weight, bias = self._per_head(self.transform, dtype)  # heads, head size, parts·head size
-        weight = weight.unflatten(-1, (-1, self.head_size))  # heads, out, parts, in
-        own_head = torch.eye(self.heads, dtype=dtype, device=weight.device)
-        dense = torch.einsum("hopi,hg->hopgi", weight, own_head)
-        return dense.reshape(self.heads * self.head_size, -1), bias.flatten()
-
 
 def _as_type(linear: nn.Linear, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     return linear.weight.to(dtype), linear.bias.to(dtype)
-
-
-def _attend(x: Tensor, mask: Tensor, score_map: Tensor) -> Tensor:
-    """Weights softmax_i(x_i · s) of every head: (batch, heads, length).
-
-    `score_map` holds the vectors s: (heads, width), or (batch, heads, width) where they depend on the sequence.
-    """
-    scores = score_map @ x.transpose(1, 2)
-    return scores.masked_fill(~mask[:, None], torch.finfo(x.dtype).min).softmax(dim=-1)

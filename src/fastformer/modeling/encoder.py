@@ -14,6 +14,8 @@ from transformers.utils import can_return_tuple, logging
 
 from fastformer.mixers import build_mixer
 from fastformer.modeling.configuration import FastformerConfig
+from fastformer.modeling.dropout import Dropout
+from fastformer.modeling.parts import Part, map_parts
 from fastformer.modeling.pooling import POOLINGS
 
 logger = logging.get_logger(__name__)
@@ -26,6 +28,10 @@ def _norm(config: FastformerConfig, place: str) -> nn.Module:
     return nn.Identity()
 
 
+def _normalized(norm: nn.Module, x: Tensor) -> Tensor:
+    return x if isinstance(norm, nn.Identity) else map_parts(lambda part: norm(x[part]), x)
+
+
 class Tokens(NamedTuple):
     """What is embedded: every field (batch, length)."""
 
@@ -33,6 +39,10 @@ class Tokens(NamedTuple):
     pairs: Tensor | None  # row of the bigram table for each token and its predecessor; 0 where it has none
     positions: Tensor
     mask: Tensor
+
+    def part(self, part: Part) -> "Tokens":
+        """Some rows and columns."""
+        return Tokens(*(None if field is None else field[part] for field in self))
 
     def drop(self, rate: float) -> "Tokens":
         """Remove a random share of each text's tokens (never all of them) and close the gaps."""
@@ -63,7 +73,7 @@ class FastformerEmbeddings(nn.Module):
         if config.position_embedding_type == "learned":
             self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.norm = _norm(config, "post")
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
 
     def tokens(self, input_ids: Tensor, mask: Tensor, positions: Tensor | None) -> Tokens:
         """Everything that is looked up for each token."""
@@ -74,6 +84,9 @@ class FastformerEmbeddings(nn.Module):
 
     def forward(self, tokens: Tokens) -> Tensor:
         """Vectors (batch, length, width) of the tokens."""
+        return map_parts(lambda part: self._embed(tokens.part(part)), tokens.ids)
+
+    def _embed(self, tokens: Tokens) -> Tensor:
         x = self.word_embeddings(tokens.ids)
         if tokens.pairs is not None:
             x = x + self.bigram_embeddings(tokens.pairs)
@@ -125,7 +138,7 @@ class FastformerLayer(GradientCheckpointingLayer):
     def __init__(self, config: FastformerConfig):
         super().__init__()
         self.residual = config.residual
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = Dropout(config.hidden_dropout_prob)
         self.mixer_pre_norm, self.mixer_post_norm = _norm(config, "pre"), _norm(config, "post")
         self.mixer = build_mixer(config.mixer, config)
         self.feed_forward = None
@@ -137,17 +150,28 @@ class FastformerLayer(GradientCheckpointingLayer):
                 nn.Linear(config.intermediate_size, config.hidden_size),
             )
 
-    def forward(self, x: Tensor, mask: Tensor, output_attentions: bool = False) -> tuple[Tensor, Tensor | None]:
-        """Transform `x` (batch, length, width); also return the mixer's weights if asked and if it forms any."""
-        mixer_input, weights = self.mixer_pre_norm(x), None
+    def forward(
+        self, x: Tensor, mask: Tensor, output_attentions: bool = False, out: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Transform `x` (batch, length, width); also return the mixer's weights if asked and if it forms any.
+
+        Without gradients the result may be written to `out`, even over `x`.
+        """
+        mixer_input, weights = _normalized(self.mixer_pre_norm, x), None
         if output_attentions and hasattr(self.mixer, "forward_with_weights"):
             mixed, weights = self.mixer.forward_with_weights(mixer_input, mask)
+            mix = mixed.__getitem__
+        elif hasattr(self.mixer, "prepare"):
+            mix = self.mixer.prepare(mixer_input, mask)
         else:
-            mixed = self.mixer(mixer_input, mask)
+            mix = self.mixer(mixer_input, mask).__getitem__
+        return map_parts(lambda part: self._after_mixer(x[part], mix(part)), x, out), weights
+
+    def _after_mixer(self, x: Tensor, mixed: Tensor) -> Tensor:
         x = self.mixer_post_norm(self._add(x, mixed))
         if self.feed_forward is not None:
             x = self.feed_forward_post_norm(self._add(x, self.feed_forward(self.feed_forward_pre_norm(x))))
-        return x, weights
+        return x
 
     def _add(self, x: Tensor, change: Tensor) -> Tensor:
         return x + self.dropout(change) if self.residual else self.dropout(change)
@@ -251,13 +275,15 @@ class FastformerModel(FastformerPreTrainedModel):
                 words = words.drop(self.config.token_dropout)
                 mask = words.mask
             x = self.embeddings(words)
+        # Without gradients a layer may write over its input, unless that is the caller's or is to be returned.
+        keep_all = torch.is_grad_enabled() or output_hidden_states
         hidden_states, attentions = [x], []
         for depth in range(self.config.num_hidden_layers):
             layer = self.layers[0 if self.config.share_layers else depth]
-            x, weights = layer(x, mask, output_attentions)
+            x, weights = layer(x, mask, output_attentions, out=None if keep_all or x is inputs_embeds else x)
             hidden_states.append(x)
             attentions.append(weights)
-        x = hidden_states[-1] = self.final_norm(x)
+        x = hidden_states[-1] = _normalized(self.final_norm, x)
 
         if output_attentions and None in attentions:
             logger.warning_once(f"mixer={self.config.mixer!r} forms no attention weights: `attentions` is None")

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from fastformer.modeling.parts import map_parts
+
 
 class AdditivePooling(nn.Module):
     """Additive attention: y = Σ softmax_i(w·tanh(W x_i + b)) x_i (the paper's text vector)."""
@@ -14,7 +16,7 @@ class AdditivePooling(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Pool `x` (batch, length, width) to (batch, width); zeros for a row with no real token."""
-        scores = self.score(torch.tanh(self.dense(x))).squeeze(-1)
+        scores = map_parts(lambda part: self.score(torch.tanh(self.dense(x[part]))), x).squeeze(-1)
         with torch.autocast(x.device.type, enabled=False):
             scores = scores.to(_at_least_float32(x))
             weights = scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(dim=-1) * mask

@@ -97,7 +97,9 @@ PRESETS = {
         vocab_size=30_000,
         min_frequency=2,
         max_length=4096,
-        training=TrainingSettings(weight_decay=0.01, betas=(0.9, 0.95), warmup=0.05),
+        training=TrainingSettings(
+            weight_decay=0.01, betas=(0.9, 0.95), warmup=0.05, fill_by="tokens", lazy_embeddings=True
+        ),
         model={
             "hidden_size": 128,
             "num_hidden_layers": 1,
