@@ -224,6 +224,51 @@ def embed(
     print(f"{count:,} vectors of width {width} in {output}.")
 
 
+@app.command()
+def export(
+    run: RunFolder,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder to write [default: RUN-onnx or RUN-onnx-int8, beside the run].")
+    ] = None,
+    format: Annotated[str, typer.Option(help="onnx: one file, any batch and length.")] = "onnx",
+    int8: Annotated[
+        bool, typer.Option("--int8", help="Store tables in 8 bits, multiply in 8 bits where it gains.")
+    ] = False,
+    evaluate_on: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Labelled data to compare the run and its export on.")
+    ] = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export in --output.")] = False,
+    json_: Json = False,
+) -> None:
+    """Export a run to a folder that `evaluate`, `predict` and `embed` read like the run itself.
+
+    The exported model is checked against the run before it is written. Example: `fastformer export runs/reviews --int8
+    --evaluate-on held-out.csv`
+    """
+    from fastformer.export import export as write
+
+    result = write(
+        run,
+        output,
+        format=format,
+        int8=int8,
+        evaluate_on=evaluate_on,
+        text_column=text_column,
+        label_column=label_column,
+        overwrite=overwrite,
+        show_progress=not json_,
+    )
+    if json_:
+        return _print_json(result)
+    if "evaluation" in result:
+        _print_table(f"{evaluate_on}", result["evaluation"], tuple(result["evaluation"]["run"]))
+    sizes = f"{result['megabytes']:.1f} MB (the run: {result['megabytes_of_run']:.1f} MB)"
+    print(f"{sizes}; outputs on random texts differ by {result['largest_difference']:.0e}. ", end="")
+    print(f"The export is in {result['output']}.")
+
+
 @bench_app.command("speed")
 def bench_speed(
     output: Annotated[Path, typer.Option(help="Folder for speed.json, speed.md and two plots.")] = Path("runs/speed"),
@@ -425,7 +470,8 @@ def _print_table(title: str, rows: dict[str, dict[str, float]], columns: tuple[s
     table = Table(title=escape(title), title_justify="left")
     table.add_column("")
     for column in columns:
-        table.add_column(column.replace("macro_f", "macro-F").replace("micro_f", "micro-F"), justify="right")
+        name = column.replace("macro_f", "macro-F").replace("micro_f", "micro-F").replace("_", " ")
+        table.add_column(name, justify="right")
     for name, scores in rows.items():
         table.add_row(escape(name), *(_cell(scores.get(column)) for column in columns))
     Console().print(table)

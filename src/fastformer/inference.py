@@ -14,6 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from fastformer.data.batches import pad_batch, token_budget_batches
 from fastformer.data.tokenizers import encode_batch
 from fastformer.machine import tune
+from fastformer.onnx_model import OnnxClassifier
 from fastformer.progress import say
 
 CHUNK_TEXTS = 4096
@@ -24,7 +25,9 @@ BATCH_TOKENS = 16_384
 class TextRunner:
     """Runs a model over any number of texts. `cut` counts the texts that were longer than its maximum."""
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_length: int | None):
+    def __init__(
+        self, model: PreTrainedModel | OnnxClassifier, tokenizer: PreTrainedTokenizerBase, max_length: int | None
+    ):
         self.model, self.tokenizer, self.max_length = model.eval(), tokenizer, max_length
         self.cut = 0
 

@@ -6,6 +6,7 @@
     tokenizer.json      tokenizer (and tokenizer_config.json)
     metrics.json        results
     README.md           model card
+    model.onnx          in an export, in place of model.safetensors
     checkpoints/        only while training: what --resume continues from
 
 Files are written aside and renamed into place, so a full disk or a crash leaves an older run as it was.
@@ -26,6 +27,7 @@ from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 from fastformer.data.tokenizers import load_tokenizer
 from fastformer.errors import UserError
 from fastformer.files import explain_full_disk, write_json
+from fastformer.onnx_model import MODEL_FILE, OnnxClassifier
 from fastformer.progress import quiet_libraries
 from fastformer.version import __version__
 
@@ -47,14 +49,23 @@ class Run:
         """The task the run was trained for."""
         return self.record["task"]
 
-    def load_model(self, model_class: type[PreTrainedModel]) -> PreTrainedModel:
+    @property
+    def is_export(self) -> bool:
+        """Whether this is no trained run but what `fastformer export` made of one."""
+        return "export" in self.record
+
+    def load_model(self, model_class: type[PreTrainedModel]) -> PreTrainedModel | OnnxClassifier:
         """The trained model on the CPU, in float32 whatever it was stored in, ready to predict."""
         try:
             config = AutoConfig.from_pretrained(self.folder, trust_remote_code=False)
             if not isinstance(config, model_class.config_class):
                 raise ValueError(f"config.json describes a {config.model_type!r} model")
+            if self.is_export:
+                return OnnxClassifier(self.folder / MODEL_FILE, config)
             with quiet_libraries():
                 model = model_class.from_pretrained(self.folder, config=config, dtype="float32", use_safetensors=True)
+        except UserError:
+            raise
         except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
             raise UserError(
                 f"{self.folder}: the model cannot be loaded ({_one_line(error)}); train it again"
@@ -153,17 +164,24 @@ def save_run(
     metrics: dict[str, Any],
     card: str,
 ) -> None:
-    """Write a finished run: all files aside first, then each renamed into place, run.json last."""
+    """Write a finished run."""
+    with writing_run(folder, {"fastformer": __version__, **record}) as aside:
+        model.save_pretrained(aside)
+        tokenizer.save_pretrained(aside)
+        (aside / "README.md").write_text(card, encoding="utf-8")
+        write_json(aside / "metrics.json", metrics)
+
+
+@contextmanager
+def writing_run(folder: Path, record: dict[str, Any]) -> Iterator[Path]:
+    """A place to write a run's files to; when all are there, each is renamed into `folder`, run.json last."""
     aside = folder / _ASIDE
     shutil.rmtree(aside, ignore_errors=True)
     with explain_full_disk(folder), quiet_libraries():
         try:
             aside.mkdir(parents=True)
-            model.save_pretrained(aside)
-            tokenizer.save_pretrained(aside)
-            (aside / "README.md").write_text(card, encoding="utf-8")
-            write_json(aside / "metrics.json", metrics)
-            write_json(aside / RUN_FILE, {"fastformer": __version__, **record})
+            yield aside
+            write_json(aside / RUN_FILE, record)
             for path in aside.iterdir():  # safetensors keeps its file to the owner; a model is for sharing
                 path.chmod((aside / RUN_FILE).stat().st_mode)
             # Without run.json it is no run: a crash between two renames cannot leave half of each.

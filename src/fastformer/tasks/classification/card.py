@@ -53,3 +53,12 @@ def model_card(record: dict[str, Any], metrics: dict[str, Any], space: LabelSpac
         "",
     ]
     return "\n".join(lines)
+
+
+def comparison_table(rows: dict[str, dict[str, float]]) -> list[str]:
+    """Lines of a Markdown table: one row a model, one column a number."""
+    columns = list(next(iter(rows.values())))
+    lines = [f"| | {' | '.join(column.replace('_', ' ') for column in columns)} |", "|---" * (1 + len(columns)) + "|"]
+    return lines + [
+        f"| {name} | {' | '.join(f'{row[column]:.4g}' for column in columns)} |" for name, row in rows.items()
+    ]

@@ -145,6 +145,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         run = open_run(folder)
         if run.task != "classification" or run.record.get("label_kind") == "number":
             raise UserError(f"{folder}: this run predicts no classes; `fastformer predict` uses it")
+        if run.is_export:
+            raise UserError(f"{folder}: is an export, which cannot be saved again; load the run that it was made from")
         loaded = Classifier(run)
         self = cls(**run.record.get("estimator", {"mixer": run.record["mixer"], "preset": run.record["preset"]}))
         self.model_, self.tokenizer_, self._space = loaded.model, loaded.runner.tokenizer, loaded.space
