@@ -75,6 +75,48 @@ def test_gradients_are_the_same_in_chunks(in_small_pieces):
         torch.testing.assert_close(ours, expected, atol=1e-10, rtol=1e-10)
 
 
+@pytest.mark.parametrize("mixer", available_mixers())
+def test_ragged_batches_are_cut_into_groups(mixer):
+    """Twenty rows of up to 400 tokens: far less is computed than 20 × 400, and the answers stay."""
+    torch.manual_seed(0)
+    model = FastformerModel(FastformerConfig(mixer=mixer, **SMALL, initializer_range=0.2)).eval()
+    ids, mask = ragged(20, 400)
+    groups = parts.similar_rows(mask.bool())
+    assert sorted(row for rows, _ in groups for row in rows.tolist()) == list(range(20))
+    assert sum(len(rows) * width for rows, width in groups) < 0.75 * mask.numel()
+    positions = torch.arange(400)[None]
+    together = model(ids, mask, positions)
+    assert together.last_hidden_state.shape == (20, 400, 32)
+    for row in (0, 7, 18, 19):
+        alone = model(ids[[row]], mask[[row]], positions)
+        torch.testing.assert_close(together.pooler_output[row], alone.pooler_output[0], atol=1e-4, rtol=1e-4)
+        real = mask[row].bool()
+        ours, expected = together.last_hidden_state[row, real], alone.last_hidden_state[0, real]
+        torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_gradients_of_a_ragged_batch_are_those_of_its_rows():
+    torch.manual_seed(0)
+    model = FastformerModel(FastformerConfig(**SMALL, hidden_dropout_prob=0.0, initializer_range=0.2)).double()
+    ids, mask = ragged(20, 400)
+
+    def gradients(loss):
+        loss.backward()
+        found = [parameter.grad for parameter in model.parameters()]
+        model.zero_grad()
+        return found
+
+    together = gradients(model(ids, mask).pooler_output.square().sum())
+    alone = gradients(sum(model(ids[[row]], mask[[row]]).pooler_output.square().sum() for row in range(20)))
+    for ours, expected in zip(together, alone, strict=True):
+        torch.testing.assert_close(ours, expected, atol=1e-9, rtol=1e-9)
+
+
+def test_evenly_long_rows_stay_together():
+    assert len(parts.similar_rows(torch.ones(8, 600, dtype=torch.bool))) == 1
+    assert len(parts.similar_rows(torch.arange(600)[None] < torch.arange(560, 600)[:, None])) == 1
+
+
 def test_the_callers_tensors_are_left_alone():
     model = FastformerModel(FastformerConfig(**SMALL, norm="none", position_embedding_type="none")).eval()
     vectors = torch.randn(2, 3000, 32)

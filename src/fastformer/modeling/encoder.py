@@ -15,7 +15,7 @@ from transformers.utils import can_return_tuple, logging
 from fastformer.mixers import build_mixer
 from fastformer.modeling.configuration import FastformerConfig
 from fastformer.modeling.dropout import Dropout
-from fastformer.modeling.parts import Part, map_parts
+from fastformer.modeling.parts import Group, Part, map_parts, similar_rows
 from fastformer.modeling.pooling import POOLINGS
 
 logger = logging.get_logger(__name__)
@@ -265,9 +265,42 @@ class FastformerModel(FastformerPreTrainedModel):
         else:
             mask = attention_mask.bool()
 
+        if input_ids is None and self.config.bigram_buckets:
+            raise ValueError("this model reads pairs of words (bigram_buckets): give input_ids, not inputs_embeds")
+        if position_ids is not None:
+            position_ids = position_ids.expand(mask.shape)
+        on_cpu = mask.device.type == "cpu" and not torch.compiler.is_compiling()
+        if on_cpu and not (output_attentions or output_hidden_states):
+            groups = similar_rows(mask)
+            if len(groups) > 1:
+                return self._encode_groups(groups, input_ids, mask, position_ids, inputs_embeds)
+        return self._encode(input_ids, mask, position_ids, inputs_embeds, output_attentions, output_hidden_states)
+
+    def _encode_groups(self, groups: list[Group], *inputs: Tensor | None) -> BaseModelOutputWithPooling:
+        """Encode groups of rows by themselves and put the results together; zeros where a row was cut."""
+        length = inputs[1].shape[1]
+        outputs = [
+            self._encode(*(None if field is None else field[rows, :width] for field in inputs))
+            for rows, width in groups
+        ]
+        order = torch.cat([rows for rows, _ in groups]).argsort()
+        padded = [
+            nn.functional.pad(out.last_hidden_state, (0, 0, 0, length - width))
+            for out, (_, width) in zip(outputs, groups, strict=True)
+        ]
+        pooled = None if self.pooler is None else torch.cat([out.pooler_output for out in outputs])[order]
+        return BaseModelOutputWithPooling(last_hidden_state=torch.cat(padded)[order], pooler_output=pooled)
+
+    def _encode(
+        self,
+        input_ids: Tensor | None,
+        mask: Tensor,
+        position_ids: Tensor | None,
+        inputs_embeds: Tensor | None,
+        output_attentions: bool = False,
+        output_hidden_states: bool = False,
+    ) -> BaseModelOutputWithPooling:
         if input_ids is None:
-            if self.config.bigram_buckets:
-                raise ValueError("this model reads pairs of words (bigram_buckets): give input_ids, not inputs_embeds")
             x = self.embeddings.finish(inputs_embeds, _ranks(mask) if position_ids is None else position_ids)
         else:
             words = self.embeddings.tokens(input_ids, mask, position_ids)
