@@ -11,7 +11,7 @@ import pytest
 
 README = Path(__file__).parents[1] / "README.md"
 # The two set-up commands, recipes on data that a newcomer does not have, and measurements that take minutes to an hour.
-SKIPPED = ("make ", "git clone", "$DATA", "pip install", "bench speed", "bench peers")
+SKIPPED = ("make ", "git clone", "$DATA", "pip install", "bench speed", "bench peers", "bench floor", "bench long")
 
 
 def blocks(language: str) -> list[tuple[str, str | None]]:
