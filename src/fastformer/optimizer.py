@@ -17,7 +17,8 @@ class RowAdam(torch.optim.Optimizer):
     """AdamW on the rows of a table that a step touched: the time of a step does not depend on the table's size.
 
     What dense AdamW does to a row that is not met is done when it is met again: after n steps its moments are β₁ⁿ and
-    β₂ⁿ of what they were, and its weights (1 - lr·decay)ⁿ. Only the tail of its momentum is left out.
+    β₂ⁿ of what they were, and its weights (1 - lr·decay)ⁿ, with the learning rate of that later step. The tail of its
+    momentum is left out, and a row that is never met again stays as it is.
     """
 
     def __init__(self, tables: Iterable[Tensor], lr: float, betas: tuple[float, float], weight_decay: float):
@@ -34,8 +35,8 @@ class RowAdam(torch.optim.Optimizer):
     def _update(self, table: Tensor, group: dict[str, Any]) -> None:
         state = self.state[table]
         if not state:
-            state["step"] = torch.zeros(())
-            state["met"] = torch.zeros(len(table))  # the step at which each row was last met
+            state["step"] = torch.zeros((), device=table.device)
+            state["met"] = torch.zeros(len(table), device=table.device)  # the step at which each row was last met
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(table), torch.zeros_like(table)
         (beta1, beta2), lr, decay = group["betas"], group["lr"], group["weight_decay"]
 
@@ -73,8 +74,10 @@ class DenseAndRowAdam(torch.optim.Optimizer):
     """AdamW and RowAdam under one roof, with one learning rate schedule and one checkpoint."""
 
     def __init__(self, model: nn.Module, lr: float, betas: tuple[float, float], weight_decay: float):
-        tables = {module.weight for module in model.modules() if isinstance(module, nn.Embedding) and module.sparse}
-        dense = [parameter for parameter in model.parameters() if parameter not in tables]
+        # In the model's order: a checkpoint numbers them.
+        sparse = {module.weight for module in model.modules() if isinstance(module, nn.Embedding) and module.sparse}
+        tables = [parameter for parameter in model.parameters() if parameter in sparse]
+        dense = [parameter for parameter in model.parameters() if parameter not in sparse]
         self.parts: list[torch.optim.Optimizer] = []
         if dense:
             self.parts.append(torch.optim.AdamW(dense, lr=lr, betas=betas, weight_decay=weight_decay, fused=True))

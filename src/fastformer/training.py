@@ -123,10 +123,12 @@ def train_model(
         optimizers=(optimizer, None),
     )
     trainer.remove_callback(PrinterCallback)
-    with watch, quiet_libraries(), explain_full_disk(folder):
-        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    for table in tables:
-        table.sparse = False  # whoever trains it further may use any optimizer
+    try:
+        with watch, quiet_libraries(), explain_full_disk(folder):
+            trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    finally:
+        for table in tables:
+            table.sparse = False  # whoever trains it further may use any optimizer
     model.cpu()
     if watch.stopped:
         step, steps = trainer.state.global_step, trainer.state.max_steps

@@ -112,6 +112,32 @@ def test_gradients_of_a_ragged_batch_are_those_of_its_rows():
         torch.testing.assert_close(ours, expected, atol=1e-9, rtol=1e-9)
 
 
+def test_ragged_batches_train_with_token_dropout():
+    torch.manual_seed(0)
+    config = FastformerConfig(**SMALL, token_dropout=0.3, bigram_buckets=64, position_embedding_type="none")
+    model = FastformerForSequenceClassification(config)
+    ids, mask = ragged(20, 400)
+    assert len(parts.similar_rows(mask.bool())) > 1
+    model(ids, mask, labels=torch.ones(20, dtype=torch.long)).loss.backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+def test_hooks_see_what_was_computed():
+    model = FastformerModel(FastformerConfig(**SMALL)).eval()
+    ids = torch.randint(3, 100, (2, 60))
+    seen = []
+    model.embeddings.register_forward_hook(lambda module, inputs, output: seen.append(output))
+    with torch.no_grad():
+        expected = model(ids, output_hidden_states=True).hidden_states[0]
+        model(ids)
+    assert torch.equal(seen[1], expected)
+
+
+def test_a_batch_without_tokens():
+    model = FastformerModel(FastformerConfig(**SMALL)).eval()
+    assert model(torch.zeros(3, 0, dtype=torch.long)).last_hidden_state.shape == (3, 0, 32)
+
+
 def test_evenly_long_rows_stay_together():
     assert len(parts.similar_rows(torch.ones(8, 600, dtype=torch.bool))) == 1
     assert len(parts.similar_rows(torch.arange(600)[None] < torch.arange(560, 600)[:, None])) == 1

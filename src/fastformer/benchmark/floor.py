@@ -2,7 +2,8 @@
 
 The mixer's floor is one product with a width×width matrix and four with a width×heads one; forward and backward
 together three and twelve. The encoder's is that of its mixers and two products for each feed-forward block, and one
-for pooling. Everything at one size is timed in turns on the same input, and the ratio of medians counts.
+for pooling. All are timed as x @ W with matrices of that size, in turns with what they are compared with, on the same
+input, and the ratio of medians counts.
 """
 
 import json
@@ -42,7 +43,7 @@ def floor(
     """Time the mixer and the encoder against their floors; writes floor.json and floor.md to `output`."""
     folder = result_folder(output)
     sections: list[dict[str, Any]] = []
-    with measuring(threads) as used, progress_bar("Measuring", total=4 * len(SIZES) + 4, show=show_progress) as advance:
+    with measuring(threads) as used, progress_bar("Measuring", total=3 * len(SIZES) + 2, show=show_progress) as advance:
         jobs = [
             *((mixer_forward, size) for size in (*SIZES, TITLES)),
             *((mixer_training, size) for size in (*SIZES, TITLES)),

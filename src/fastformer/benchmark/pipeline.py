@@ -25,7 +25,7 @@ def pipeline(
 ) -> dict[str, Any]:
     """Tokens a second of reading and tokenizing, of the model on batches that are ready, and of `predict` as a whole.
 
-    The three take turns on parts of the file, so that a slow minute of the machine falls on all of them.
+    The first two take turns on parts of the file; then `predict` reads it from the beginning.
     """
     classifier = Classifier(run)
     model, tokenizer = classifier.model, classifier.runner.tokenizer

@@ -2,7 +2,7 @@
 
 The floor of a token is what its matrix products cost, forward and backward (three times forward): for each layer the
 mixer's one square product and four thin ones and the feed-forward block's two, and one for pooling. They are timed on
-batches like the training's, before and after it, and their token rate is compared with that of the whole command:
+batches like the training's, right after it, and their token rate is compared with that of the whole command:
 reading, tokenizing, batching, padding, dropout, optimizer, validation, checkpoints.
 """
 
@@ -46,7 +46,7 @@ def training(
         config = FastformerConfig.from_pretrained(run)
         settings = record.record["settings"]["training"]
         tokens = metrics["tokens"] * settings["epochs"]
-        floor = _products_seconds(config, metrics["tokens"] * settings["batch_size"] / metrics["rows"]["train"])
+        floor = _products_rate(config, metrics["tokens"] * settings["batch_size"] / metrics["rows"]["train"])
         result = {
             "machine": describe_machine(used),
             "source": Path(source).name,
@@ -64,7 +64,7 @@ def training(
     return result
 
 
-def _products_seconds(config: FastformerConfig, batch_tokens: float) -> float:
+def _products_rate(config: FastformerConfig, batch_tokens: float) -> float:
     """Tokens a second of the products of a training step."""
     width, layers = config.hidden_size, config.num_hidden_layers
     x = torch.randn(int(batch_tokens), width)

@@ -11,7 +11,8 @@ The backward pass is written by hand. With g the gradient of y and e_i that of t
     e_i = a_i (g · x_i - g · y)     ds = Σ e_i x_i     dx_i += a_i g + e_i s
 
 Autograd would make three tensors of the input's size here; this adds both terms of dx to the gradient that comes back
-through the input itself, in one product. To that end the function also returns its input: use that one from then on.
+through the input itself, in one product. To that end the function also returns its input: use that one from then on,
+and in matrix products only (their gradients are new tensors; another operation might hand on one that is not ours).
 """
 
 import torch
@@ -39,7 +40,8 @@ def attentive_sum(
         weights = _scores(x, mask, scores).softmax(dim=1)
         return weights.mT @ x, x, weights
     if torch.is_grad_enabled() and (x.requires_grad or scores.requires_grad):
-        return *_AttentiveSum.apply(x, mask, scores), None
+        summed, same = _AttentiveSum.apply(x, mask, scores)
+        return summed, same if x.requires_grad else x, None
     return _sum(x, mask, scores, from_end=from_end)[0], x, None
 
 
@@ -59,14 +61,16 @@ class _AttentiveSum(torch.autograd.Function):
         x, weights, scores, summed = ctx.saved_tensors
         of_sum = (d_sum * summed).sum(dim=-1)[:, None]
         # What came back through the input is ours alone (only a product has used it), so it may be added to in place.
-        d_x = torch.zeros_like(x) if d_x is None else d_x.contiguous()
+        if ctx.needs_input_grad[0]:
+            d_x = torch.zeros_like(x) if d_x is None else d_x.contiguous()
         d_scores = torch.zeros_like(summed)
         vectors = torch.cat([d_sum, scores.expand_as(d_sum)], dim=1)  # batch, 2·heads, width
         for part in _parts(x):
             some, weight = x[:, part], weights[:, part]
             change = (some @ d_sum.mT).sub_(of_sum).mul_(weight)
             d_scores.baddbmm_(change.mT, some)
-            d_x[:, part].baddbmm_(torch.cat([weight, change], dim=-1), vectors)
+            if ctx.needs_input_grad[0]:
+                d_x[:, part].baddbmm_(torch.cat([weight, change], dim=-1), vectors)
         return d_x, None, d_scores if scores.ndim == 3 else d_scores.sum(dim=0)
 
 

@@ -116,7 +116,7 @@ class FastformerMixer(nn.Module):
         return self.interaction != "product" or torch.compiler.is_exporting() or x.shape[1] >= x.shape[2]
 
     def global_context(self, x: Tensor, mask: Tensor, keep_weights: bool = False) -> tuple[GlobalContext, Tensor]:
-        """The two pooling passes, and the input to go on with (see `attentive_sum`).
+        """The two pooling passes, and the input to go on with, in products only (see `attentive_sum`).
 
         Scores, softmax and sums are float32 even when `x` is bfloat16.
         """
@@ -194,16 +194,20 @@ class FastformerMixer(nn.Module):
         return torch.baddbmm(offset, x, token_map.mT)
 
     def folded(self, dtype: torch.dtype) -> Folded:
-        """`Folded` of the present weights; without gradients it is kept until a weight changes."""
+        """`Folded` of the present weights; without gradients it is kept until a weight changes or `eval()` is called.
+
+        torch does not count a change made through `weight.data`: call `eval()` after one.
+        """
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             return self._fold(dtype)
         weights = list(self.parameters())
         if any(weight.is_inference() for weight in weights):  # these do not count their changes
             return self._fold(dtype)
         state = dtype, [(weight.data_ptr(), weight._version) for weight in weights]
-        if self._kept is None or self._kept[0] != state:
-            self._kept = state, self._fold(dtype)
-        return self._kept[1]
+        kept = self._kept
+        if kept is None or kept[0] != state:
+            self._kept = kept = state, self._fold(dtype)
+        return kept[1]
 
     def train(self, mode: bool = True) -> Self:
         """Switch between training and evaluation; forgets what was folded."""

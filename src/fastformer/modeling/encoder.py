@@ -285,8 +285,8 @@ class FastformerModel(FastformerPreTrainedModel):
         ]
         order = torch.cat([rows for rows, _ in groups]).argsort()
         padded = [
-            nn.functional.pad(out.last_hidden_state, (0, 0, 0, length - width))
-            for out, (_, width) in zip(outputs, groups, strict=True)
+            nn.functional.pad(out.last_hidden_state, (0, 0, 0, length - out.last_hidden_state.shape[1]))
+            for out in outputs
         ]
         pooled = None if self.pooler is None else torch.cat([out.pooler_output for out in outputs])[order]
         return BaseModelOutputWithPooling(last_hidden_state=torch.cat(padded)[order], pooler_output=pooled)
@@ -308,8 +308,9 @@ class FastformerModel(FastformerPreTrainedModel):
                 words = words.drop(self.config.token_dropout)
                 mask = words.mask
             x = self.embeddings(words)
-        # Without gradients a layer may write over its input, unless that is the caller's or is to be returned.
-        keep_all = torch.is_grad_enabled() or output_hidden_states
+        # Without gradients a layer may write over its input, unless that is the caller's, is returned, or a hook saw it.
+        hooked = any(module._forward_hooks for module in (self.embeddings, *self.layers))
+        keep_all = torch.is_grad_enabled() or output_hidden_states or hooked
         hidden_states, attentions = [x], []
         for depth in range(self.config.num_hidden_layers):
             layer = self.layers[0 if self.config.share_layers else depth]

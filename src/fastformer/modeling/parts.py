@@ -43,9 +43,12 @@ def map_parts(function: Callable[[Part], Tensor], batch: Tensor, out: Tensor | N
 def similar_rows(mask: Tensor) -> list[Group]:
     """Groups of rows whose last real tokens are near each other; one group where that saves less than a fifth."""
     rows, length = mask.shape
-    widths = (mask * torch.arange(1, length + 1)).amax(dim=1).clamp(min=1)
-    if rows < 2 or widths.sum() > 0.8 * rows * length:
-        return [(torch.arange(rows), length)]
+    whole = [(torch.arange(rows, device=mask.device), length)]
+    if rows < 2 or length == 0:
+        return whole
+    widths = (mask * torch.arange(1, length + 1, device=mask.device)).amax(dim=1).clamp(min=1)
+    if widths.sum() > 0.8 * rows * length:
+        return whole
     order = widths.argsort(descending=True, stable=True)
     groups, start = [], 0
     falling = widths[order].tolist()
