@@ -308,7 +308,7 @@ class FastformerModel(FastformerPreTrainedModel):
                 words = words.drop(self.config.token_dropout)
                 mask = words.mask
             x = self.embeddings(words)
-        # Without gradients a layer may write over its input, unless that is the caller's, is returned, or a hook saw it.
+        # Without gradients a layer may write over its input, unless the caller, a hook or the result has it.
         hooked = any(module._forward_hooks for module in (self.embeddings, *self.layers))
         keep_all = torch.is_grad_enabled() or output_hidden_states or hooked
         hidden_states, attentions = [x], []
