@@ -4,9 +4,11 @@ Every tensor that an operation returns is counted until its storage is freed, in
 not see what a kernel uses inside; it is exact, the same on every run, and needs no second process.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
+from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -27,15 +29,21 @@ class _Counting(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        given = {_storage(value).cdata for value in tree_leaves((args, kwargs)) if hasattr(value, "untyped_storage")}
+        given = {reference.cdata for reference, _ in _storages((args, kwargs))}
         result = function(*args, **kwargs)
-        for value in tree_leaves(result):
-            if hasattr(value, "untyped_storage") and (reference := _storage(value)).cdata not in given:
-                self.live[reference.cdata] = reference, value.untyped_storage().nbytes()
+        for reference, size in _storages(result):
+            if reference.cdata not in given:
+                self.live[reference.cdata] = reference, size
         self.live = {key: entry for key, entry in self.live.items() if not entry[0].expired()}
         self.peak = max(self.peak, sum(size for _, size in self.live.values()))
         return result
 
 
-def _storage(value: Any) -> StorageWeakRef:
-    return StorageWeakRef(value.untyped_storage())
+def _storages(tree: Any) -> Iterator[tuple[StorageWeakRef, int]]:
+    """What the tensors of a tree are stored in, and its bytes."""
+    for value in tree_leaves(tree):
+        if isinstance(value, Tensor):
+            parts = (value._indices(), value._values()) if value.layout == torch.sparse_coo else (value,)
+            for part in parts:
+                storage = part.untyped_storage()
+                yield StorageWeakRef(storage), storage.nbytes()
