@@ -15,9 +15,7 @@ from fastformer.mixers.fastformer_reference import reference
 from fastformer.modeling import FastformerConfig
 
 
-@pytest.mark.parametrize(
-    ("form", "comparator"), [("headwise", unfolded), ("full", unfolded), ("full", as_released)], ids=str
-)
+@pytest.mark.parametrize(("form", "comparator"), [("headwise", unfolded), ("full", unfolded), ("full", as_released)])
 def test_comparators_are_the_same_function(form, comparator):
     torch.manual_seed(0)
     config = FastformerConfig(hidden_size=24, num_attention_heads=4, head_form=form)
