@@ -27,6 +27,7 @@ from transformers import (
 from fastformer.data.batches import LengthBuckets, token_budget_batches
 from fastformer.errors import Interrupted
 from fastformer.files import explain_full_disk
+from fastformer.inference import BATCH_TOKENS
 from fastformer.machine import tune
 from fastformer.modeling.encoder import BigramEmbedding
 from fastformer.optimizer import DenseAndRowAdam
@@ -34,7 +35,6 @@ from fastformer.progress import progress_bar, quiet_libraries, say
 from fastformer.run_folder import last_complete_checkpoint
 
 CHECKPOINT_SECONDS = 300
-BATCH_TOKENS = 16_384  # in validation
 LAZY_ROWS = 50_000  # from here on updating the rows of an embedding that a batch met is faster than updating all
 
 

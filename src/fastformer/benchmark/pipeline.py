@@ -13,6 +13,7 @@ from fastformer.benchmark.measuring import describe_machine, measuring, result_f
 from fastformer.data.batches import pad_batch, token_budget_batches
 from fastformer.data.tables import read_rows
 from fastformer.data.tokenizers import encode_batch
+from fastformer.errors import UserError
 from fastformer.files import writing_text
 from fastformer.inference import BATCH_TOKENS, chunks
 from fastformer.progress import progress_bar
@@ -27,6 +28,8 @@ def pipeline(
 
     The first two take turns on parts of the file; then `predict` reads it from the beginning.
     """
+    if source == "-":
+        raise UserError("the file is read twice: give a file, not standard input")
     classifier = Classifier(run)
     model, tokenizer = classifier.model, classifier.runner.tokenizer
     column, _ = classifier.columns(None, None)
