@@ -175,8 +175,11 @@ class FastformerMixer(nn.Module):
                 token_map = folded.token_map[None]
                 offset = (folded.transform if folded.of_key is None else folded.of_key) @ key[..., None]
             else:
-                transform = folded.transform * key[..., None, :]
-                transform = transform if folded.bypass is None else transform + folded.bypass
+                scale = key[..., None, :]
+                if folded.bypass is None:
+                    transform = folded.transform * scale
+                else:
+                    transform = torch.addcmul(folded.bypass, folded.transform, scale)
                 offset = transform @ folded.value_bias[..., None]
                 if not self.full_width:  # one product a head for all sequences, not one a sequence and head
                     transform = transform.transpose(0, 1).flatten(1, 2)
