@@ -6,8 +6,8 @@ from typing import Any
 from fastformer.benchmark.measuring import machine_line
 
 # Okabe and Ito's colours, which the colour-blind can tell apart; fastformer has the strongest.
-_COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#8C6D31", "#7F7F7F", "#000000")
-_OURS = "#D55E00"
+COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#8C6D31", "#7F7F7F", "#000000")
+OURS = "#D55E00"
 _MARKERS = "os^Dv<>P"
 
 
@@ -65,7 +65,7 @@ def _lines(report: dict[str, Any], mode: str) -> dict[str, list[tuple[int, float
 
 
 def _color(mixer: str, place: int) -> str:
-    return _OURS if mixer == "fastformer" else _COLORS[place % len(_COLORS)]
+    return OURS if mixer == "fastformer" else COLORS[place % len(COLORS)]
 
 
 def _minor_label(value: float, _: int) -> str:

@@ -21,6 +21,7 @@ from fastformer.cli.options import (
     print_json,
     print_table,
 )
+from fastformer.cli.reproduce import reproduce_app
 from fastformer.cli.train import train_app
 from fastformer.errors import Interrupted, UserError
 
@@ -35,6 +36,7 @@ app = typer.Typer(
 )
 app.add_typer(train_app, name="train")
 app.add_typer(bench_app, name="bench")
+app.add_typer(reproduce_app, name="reproduce")
 
 
 @app.command()

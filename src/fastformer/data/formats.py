@@ -15,7 +15,7 @@ import re
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from shutil import copyfileobj
 from typing import Any, Literal
@@ -71,15 +71,20 @@ def guard(name: str, records: Iterator[Record]) -> Iterator[Record]:
 def read_file(name: str, format: Format, choose: Choose, with_label: bool) -> Iterator[Record]:
     """The records of a file, plain or .gz."""
     with ExitStack() as stack:
-        file = stack.enter_context(open(name, "rb", buffering=_BUFFER))
-        if name.lower().endswith(".gz"):
-            file = io.BufferedReader(gzip.GzipFile(fileobj=file), _BUFFER)
-            if format == "parquet":  # is read back to front
-                unzipped = stack.enter_context(tempfile.TemporaryFile())
-                copyfileobj(file, unzipped, _BUFFER)
-                unzipped.seek(0)
-                file = unzipped
+        file = stack.enter_context(opened(name))
+        if name.lower().endswith(".gz") and format == "parquet":  # is read back to front
+            unzipped = stack.enter_context(tempfile.TemporaryFile())
+            copyfileobj(file, unzipped, _BUFFER)
+            unzipped.seek(0)
+            file = unzipped
         yield from read_stream(file, name, format, choose, with_label)
+
+
+@contextmanager
+def opened(name: str) -> Iterator[io.BufferedReader]:
+    """The bytes of a file, plain or .gz."""
+    with open(name, "rb", buffering=_BUFFER) as file:
+        yield io.BufferedReader(gzip.GzipFile(fileobj=file), _BUFFER) if name.lower().endswith(".gz") else file
 
 
 def read_stream(
@@ -92,7 +97,7 @@ def read_stream(
     if format == "lines":
         if with_label:
             raise UserError(f"{name}: plain lines have no labels; give CSV, TSV, JSONL or Parquet with a label column")
-        for number, line in enumerate(_decode(file, name), 1):
+        for number, line in enumerate(decode(file, name), 1):
             yield f"{name}, line {number}", line.rstrip("\r\n"), None
     elif format == "parquet":
         yield from _read_parquet(file, name, choose)
@@ -111,7 +116,7 @@ def read_folder(folder: Path) -> Iterator[Record]:
         for path in sorted(label.glob("*.txt")):
             found = True
             with open(path, "rb") as file:
-                text = "".join(_decode(file, str(path)))
+                text = "".join(decode(file, str(path)))
             yield str(path), text, label.name
     if not found:
         raise UserError(
@@ -122,7 +127,8 @@ def read_folder(folder: Path) -> Iterator[Record]:
 # ---- formats of files ------------------------------------------------------------------------------------------------
 
 
-def _decode(file: io.BufferedReader, name: str) -> Iterator[str]:
+def decode(file: io.BufferedReader, name: str) -> Iterator[str]:
+    """The lines of an open file as text."""
     for number, line in enumerate(file, 1):
         try:
             text = (line.removeprefix(_BOM) if number == 1 else line).decode()
@@ -132,7 +138,7 @@ def _decode(file: io.BufferedReader, name: str) -> Iterator[str]:
 
 
 def _read_csv(file: io.BufferedReader, name: str, delimiter: str, choose: Choose) -> Iterator[Record]:
-    reader = csv.reader(_decode(file, name), delimiter=delimiter, strict=True)
+    reader = csv.reader(decode(file, name), delimiter=delimiter, strict=True)
     start, header = 1, None  # `start` is the first line of the row at hand, which may span several
     try:
         for fields in reader:
@@ -161,8 +167,8 @@ def _read_csv(file: io.BufferedReader, name: str, delimiter: str, choose: Choose
 
 
 def _read_jsonl(file: io.BufferedReader, name: str, choose: Choose) -> Iterator[Record]:
-    pick = _picker(choose)
-    for number, line in enumerate(_decode(file, name), 1):
+    pick = picker(choose)
+    for number, line in enumerate(decode(file, name), 1):
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
@@ -177,7 +183,7 @@ def _read_jsonl(file: io.BufferedReader, name: str, choose: Choose) -> Iterator[
 
 def _read_array(file: io.BufferedReader, name: str, choose: Choose) -> Iterator[Record]:
     """The objects of one JSON array, each decoded from a window of text that grows only while the object is cut off."""
-    pick = _picker(choose)
+    pick = picker(choose)
     decoder = json.JSONDecoder()
     stream = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
     number, window, at, size = 0, "", 0, _BUFFER
@@ -203,7 +209,7 @@ def _read_array(file: io.BufferedReader, name: str, choose: Choose) -> Iterator[
         yield pick(f"{name}, row {number}", record)
 
 
-def _picker(choose: Choose) -> Callable[[str, Any], Record]:
+def picker(choose: Choose) -> Callable[[str, Any], Record]:
     """Takes text and label out of JSON objects; the first object decides the columns."""
     columns: tuple[str, str | None] | None = None
 

@@ -1,10 +1,11 @@
 """A source -> rows (text, label), a few at a time, so that a table may be larger than memory.
 
 A source is a CSV, TSV, JSONL (.jsonl, .ndjson, .json; a JSON array too) or Parquet file, plain or .gz; a .txt file of
-one text a line (no labels); a folder of LABEL/*.txt; `-`, standard input; a folder saved by `datasets`; `builtin`, the
-built-in corpus; or the name of a dataset on the Hub. The last three may have splits: `NAME:SPLIT` picks one. A string
-joins several labels by `|`. `formats.py` reads what a source holds; here the source is told by its name, the columns
-are chosen, and every value is checked and converted. Whatever is wrong is said in one line with its file and line.
+one text a line (no labels); a folder of LABEL/*.txt; `-`, standard input; Amazon reviews, IMDB or MIND as published; a
+folder saved by `datasets`; `builtin`, the built-in corpus; or the name of a dataset on the Hub. The last three and IMDB
+may have splits: `NAME:SPLIT` picks one. A string joins several labels by `|`. `formats.py` and `published.py` read what
+a source holds; here the source is told by its name, the columns are chosen, and every value is checked and converted.
+Whatever is wrong is said in one line with its file and line.
 """
 
 import io
@@ -30,12 +31,25 @@ from fastformer.data.formats import (
     read_saved,
     read_stream,
 )
+from fastformer.data.published import published_reader
 from fastformer.errors import UserError
 
 LabelKind = Literal["single", "multi", "number", "none"]
 
 # Column names recognised in any case; the first of each wins over the others.
-TEXT_COLUMNS = ("text", "document", "content", "body", "article", "review", "sentence", "comment", "message", "tweet")
+TEXT_COLUMNS = (
+    "text",
+    "document",
+    "content",
+    "body",
+    "article",
+    "review",
+    "reviewtext",
+    "sentence",
+    "comment",
+    "message",
+    "tweet",
+)
 LABEL_COLUMNS = (
     "label",
     "labels",
@@ -47,6 +61,7 @@ LABEL_COLUMNS = (
     "sentiment",
     "rating",
     "stars",
+    "overall",
 )
 LABEL_SEPARATOR = "|"
 
@@ -231,6 +246,8 @@ def _open(
     path = name
     if base and not os.path.exists(name) and os.path.isdir(base):
         path, split = base, named_split
+    if format is None and (reader := published_reader(path, split)):
+        return guard(name, reader(choose))
     if os.path.isdir(path):
         saved = any(os.path.isfile(os.path.join(path, file)) for file in ("dataset_dict.json", "state.json"))
         return guard(name, read_saved(path, split, choose) if saved else read_folder(Path(path)))

@@ -222,6 +222,11 @@ def nltk_words(text: str, sentence_split: Literal["punkt", "rule"]) -> str:
     return " ".join(word for sentence in sentences for word in tokenize(sentence))
 
 
+def count_nltk_words(text: str) -> int:
+    """How many words `word_tokenize` makes of a text, by punkt's sentences where its data is installed."""
+    return len(nltk_words(text, "punkt" if _punkt() else "rule").split(" ")) if text.strip() else 0
+
+
 _SENTENCE_END = re.compile(r"""[.!?]["'\u201d\u2019)\]}\xbb]*\s+""")
 # What may stand before a full stop that ends no sentence: an initial, u.s, a title or a company form.
 _ABBREVIATION = re.compile(

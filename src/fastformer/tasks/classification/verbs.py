@@ -23,7 +23,7 @@ from fastformer.tasks.classification.card import model_card
 from fastformer.tasks.classification.data import LabelSpace, Table
 from fastformer.tasks.classification.fit import fit_classifier
 from fastformer.tasks.classification.metrics import probabilities, scores
-from fastformer.tasks.classification.presets import get_preset
+from fastformer.tasks.classification.presets import Preset, get_preset
 from fastformer.vectors import write_vectors
 
 
@@ -34,7 +34,7 @@ def train(
     *,
     output: str | Path,
     mixer: str = "fastformer",
-    preset: str = "default",
+    preset: str | Preset = "default",
     text_column: str | None = None,
     label_column: str | None = None,
     regression: bool = False,
@@ -51,11 +51,12 @@ def train(
 ) -> dict[str, Any]:
     """Train a classifier on a file and leave a run folder; return its metrics.
 
-    Without `validation` a tenth of `train` is held out to choose the epoch. `test` is only scored, at the end.
+    Without `validation` a tenth of `train` is held out to choose the epoch. `test` is only scored, at the end. `preset`
+    is a name, or settings of one's own.
     """
     if mixer not in available_mixers():
         raise UserError(f"unknown mixer {mixer!r}; choose from {', '.join(available_mixers())}")
-    settings = get_preset(preset, mixer).with_overrides(
+    settings = (preset if isinstance(preset, Preset) else get_preset(preset, mixer)).with_overrides(
         tokenizer=tokenizer,
         max_length=max_length,
         epochs=epochs,
@@ -94,7 +95,7 @@ def train(
         metrics["test"] = _score(runner, fitted.space, table(test, "test"), test, show_progress)
         runner.warn_about_cut_texts()
     data = {"train": str(train), "validation": validation, "test": test, **columns}
-    record = fitted.record(preset, glove, data)
+    record = fitted.record(preset if isinstance(preset, str) else "custom", glove, data)
     card = model_card(record, metrics, fitted.space, folder.resolve().name)
     save_run(folder, fitted.model, fitted.tokenizer, record=record, metrics=metrics, card=card)
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)

@@ -1,0 +1,130 @@
+"""`fastformer reproduce WHAT`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fastformer.cli.options import Json, LabelColumn, TextColumn, print_json
+
+reproduce_app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="Tables and figures of the paper, made again on any data, its numbers beside ours.",
+)
+
+Data = Annotated[
+    list[str],
+    typer.Option(
+        metavar="NAME[:PAPER]=PATH",
+        help="A classification dataset and what to call it; may be given several times. PAPER is the dataset of the "
+        "paper that it stands for: amazon, imdb or mind. PATH is whatever `train classification` reads, or a folder "
+        "with train, validation and test files; without splits it is 80/10/10 at random.",
+    ),
+]
+ScaleName = Annotated[str, typer.Option(help="full: the paper's settings; cpu: reduced for 2 cores; small: minutes.")]
+Seeds = Annotated[
+    int | None, typer.Option(min=1, help="Runs of a kind, with seeds 0, 1, … [default: full 5, cpu 3, small 2].")
+]
+Glove = Annotated[str | None, typer.Option(help="GloVe file (text, .gz or .zip) that word vectors start from.")]
+DataSeed = Annotated[int, typer.Option(min=0, help="Seed of the rows drawn and of random splits.")]
+KeepModels = Annotated[
+    bool, typer.Option("--keep-models", help="Keep the trained models; else only settings and metrics stay.")
+]
+Output = Annotated[Path, typer.Option(help="Folder for reports, runs and prepared data. Commands may share it.")]
+BUILTIN, OUTPUT = ["builtin=builtin"], Path("runs/reproduce")
+
+_GOES_ON = (
+    "A run that is done is not made again, whichever table or figure asks for it, and after Ctrl-C the same command "
+    "goes on. Example: `fastformer reproduce {} --data imdb:imdb=data/aclImdb --seeds 3 --scale cpu`"
+)
+
+
+def _training_command(name: str, does: str) -> None:
+    """A command that trains: all of these have the same options."""
+
+    def command(
+        data: Data = BUILTIN,
+        scale: ScaleName = "cpu",
+        seeds: Seeds = None,
+        glove: Glove = None,
+        text_column: TextColumn = None,
+        label_column: LabelColumn = None,
+        data_seed: DataSeed = 0,
+        keep_models: KeepModels = False,
+        output: Output = OUTPUT,
+        json_: Json = False,
+    ) -> None:
+        _run(
+            name,
+            json_,
+            data,
+            output=output,
+            scale=scale,
+            seeds=seeds,
+            glove=glove,
+            text_column=text_column,
+            label_column=label_column,
+            data_seed=data_seed,
+            keep_models=keep_models,
+            show_progress=not json_,
+        )
+
+    reproduce_app.command(name, help=f"{does}\n\n{_GOES_ON.format(name)}")(command)
+
+
+_training_command("all", "All tables and figures below.")
+_training_command(
+    "table-classification", "Accuracy and macro-F of the seven methods, time and memory: the paper's main table."
+)
+_training_command(
+    "figure-interaction", "Product against add and concat: the paper's figure on the interaction function."
+)
+_training_command("figure-sharing", "Which parameters are shared: the paper's figure on parameter sharing.")
+
+
+@reproduce_app.command("table-complexity")
+def table_complexity(output: Output = OUTPUT, json_: Json = False) -> None:
+    """Multiply-adds and parameters of the seven methods beside the paper's complexity table."""
+    _run("table-complexity", json_, output=output)
+
+
+@reproduce_app.command("table-datasets")
+def table_datasets(
+    data: Data = BUILTIN,
+    scale: ScaleName = "cpu",
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    data_seed: DataSeed = 0,
+    output: Output = OUTPUT,
+    json_: Json = False,
+) -> None:
+    """Rows, average length and classes of the data, beside the paper's three tables of statistics.
+
+    They are those that the other commands use at the same --scale; `full` counts all.
+    """
+    _run(
+        "table-datasets",
+        json_,
+        data,
+        output=output,
+        scale=scale,
+        text_column=text_column,
+        label_column=label_column,
+        data_seed=data_seed,
+        show_progress=not json_,
+    )
+
+
+def _run(name: str, json_: bool, *data: list[str], output: Path, **options: Any) -> None:
+    from fastformer.reproduce import REPRODUCE
+
+    function: Callable[..., dict[str, Any]] = REPRODUCE[name]
+    report = function(*data, output=output, **options)
+    if json_:
+        return print_json(report)
+    names = list(report) if name == "all" else [name]
+    for one in names:
+        print((output / f"{one}.md").read_text(encoding="utf-8"))
+    print(f"Reports, plots and the JSON of every run are in {output}.")

@@ -1,0 +1,235 @@
+"""The paper's classification datasets as they are published -> records (where, text, label), told by their content.
+
+    Amazon   one JSON object a line (.json, plain or .gz), with reviewText, overall (1.0 to 5.0) and more
+    IMDB     pos/ID_RATING.txt and neg/ID_RATING.txt (unsup/ is left out), or train/ and test/ with such folders in them
+    MIND     news.tsv without a header: id, category, subcategory, title, abstract, url and two lists of entities; a
+             folder with news.tsv in it, or in the folders in it (each id is read once)
+
+They are columns like those of any table, so `--text-column` and `--label-column` choose others than the usual:
+
+    Amazon   the names in the JSON; usually reviewText and overall
+    IMDB     text, rating, folder; usually text and rating. `--label-column folder` gives pos and neg
+    MIND     text, id, category, subcategory, title, abstract; usually text and category
+
+MIND's `text` is title and abstract. News bodies are not part of MIND and are crawled from its links: where they lie
+beside news.tsv or in the folder above, as bodies.jsonl ({"id": …, "body": …}), as bodies.tsv (id, tab, body) or as
+bodies/ID.txt, `text` is the body, and title and abstract only for the news that have none.
+
+What does not fit the layout is left out, counted, and said in one line.
+"""
+
+import ast
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from fastformer.data.formats import Choose, Record, decode, opened, picker
+from fastformer.errors import UserError
+from fastformer.progress import say
+
+Reader = Callable[[Choose], Iterator[Record]]
+
+_RATED = re.compile(r"\d+_(\d+)\.txt")
+_NEWS_FIELDS = 8
+_SPLITS = ("train", "test")
+
+
+def published_reader(path: str, split: str | None = None) -> Reader | None:
+    """The reader of a file or folder in one of these layouts, or None; `split` is for IMDB's train and test."""
+    if os.path.isdir(path):
+        if news := _news_files(Path(path)):
+            return partial(_read_mind, news)
+        if _is_rated(Path(path)):
+            return partial(_read_imdb, Path(path))
+        if published_splits(path):
+            if split not in _SPLITS:
+                raise UserError(f"{path}: splits found: {', '.join(_SPLITS)}; name one, as in {path}:train")
+            return partial(_read_imdb, Path(path) / split)
+    elif os.path.basename(path) == "news.tsv":
+        if _first_line(path).count(b"\t") == _NEWS_FIELDS - 1:
+            return partial(_read_mind, [Path(path)])
+    elif path.lower().removesuffix(".gz").endswith((".json", ".jsonl")):
+        start = _first_line(path)
+        if b"reviewText" in start and b"overall" in start and not start.lstrip().startswith(b"["):
+            return partial(_read_amazon, path)
+    return None
+
+
+def published_splits(path: str) -> tuple[str, ...]:
+    """The splits that a folder in IMDB's layout has: train and test, or none."""
+    return _SPLITS if all(_is_rated(Path(path) / split) for split in _SPLITS) else ()
+
+
+def _first_line(path: str) -> bytes:
+    try:
+        with opened(path) as file:
+            return file.readline(1 << 20)
+    except (OSError, EOFError):  # whoever reads the whole file says what is wrong with it
+        return b""
+
+
+class _LeftOut(Counter):
+    """Counts what does not fit, by reason."""
+
+    def say(self, source: Any, total: int, what: str) -> None:
+        """One line if anything was left out, once however often a source is read."""
+        if self:
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.items())
+            _say_once(f"{source}: {self.total():,} of {total:,} {what} left out ({reasons}).")
+
+
+@cache
+def _say_once(message: str) -> None:
+    say(message)
+
+
+# ---- Amazon ----------------------------------------------------------------------------------------------------------
+
+
+def _read_amazon(path: str, choose: Choose) -> Iterator[Record]:
+    pick, left_out, number = picker(choose), _LeftOut(), 0
+    with opened(path) as file:
+        for number, line in enumerate(file, 1):
+            record = _object(line)
+            if record is None:
+                left_out["that hold no JSON object"] += 1
+                continue
+            where, text, label = pick(f"{path}, line {number}", record)
+            if not isinstance(text, str) or label is None:
+                left_out["without text or rating"] += 1
+            else:
+                yield where, text, label
+    left_out.say(path, number, "lines")
+
+
+def _object(line: bytes) -> dict | None:
+    """The object of a line: JSON, or a Python literal as the older files of the same source have."""
+    for parse in (json.loads, lambda line: ast.literal_eval(line.decode().strip())):
+        try:
+            record = parse(line)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        return record if isinstance(record, dict) else None
+    return None
+
+
+# ---- IMDB ------------------------------------------------------------------------------------------------------------
+
+
+def _is_rated(folder: Path) -> bool:
+    """Whether pos/ and neg/ are there and the first file has a rating in its name."""
+    if not all((folder / side).is_dir() for side in ("pos", "neg")):
+        return False
+    first = next((entry.name for entry in os.scandir(folder / "pos") if entry.name.endswith(".txt")), "")
+    return _RATED.fullmatch(first) is not None
+
+
+def _read_imdb(folder: Path, choose: Choose) -> Iterator[Record]:
+    text_column, label_column = choose(["text", "rating", "folder"])
+    left_out, number = _LeftOut(), 0
+    for path in (path for side in ("neg", "pos") for path in sorted((folder / side).iterdir())):
+        number += 1
+        rated = _RATED.fullmatch(path.name)
+        if rated is None:
+            left_out["not named ID_RATING.txt"] += 1
+            continue
+        with open(path, "rb") as file:
+            values = {"text": "".join(decode(file, str(path))), "rating": rated[1], "folder": path.parent.name}
+        yield str(path), values[text_column], values.get(label_column)
+    left_out.say(folder, number, "files")
+
+
+# ---- MIND ------------------------------------------------------------------------------------------------------------
+
+
+def _news_files(folder: Path) -> list[Path]:
+    own = folder / "news.tsv"
+    return [own] if own.is_file() else sorted(folder.glob("*/news.tsv"))
+
+
+def _read_mind(files: list[Path], choose: Choose) -> Iterator[Record]:
+    text_column, label_column = choose(["text", "category", "subcategory", "title", "abstract", "id"])
+    left_out, number, seen, without_body = _LeftOut(), 0, set(), 0
+    for path in files:
+        body_of = _bodies(path)
+        with open(path, "rb") as file:
+            for line_number, line in enumerate(decode(file, str(path)), 1):
+                number += 1
+                fields = line.rstrip("\r\n").split("\t")
+                if len(fields) != _NEWS_FIELDS:
+                    left_out[f"without {_NEWS_FIELDS} fields"] += 1
+                    continue
+                values = dict(zip(("id", "category", "subcategory", "title", "abstract"), fields, strict=False))
+                if not values["category"]:
+                    left_out["without a category"] += 1
+                elif values["id"] not in seen:
+                    seen.add(values["id"])
+                    body = body_of(values["id"]) if body_of and text_column == "text" else None
+                    without_body += body_of is not None and not body
+                    values["text"] = body or "\n".join(filter(None, (values["title"], values["abstract"])))
+                    yield f"{path}, line {line_number}", values[text_column], values.get(label_column)
+    source = files[0] if len(files) == 1 else files[0].parent.parent
+    left_out.say(source, number, "lines")
+    if without_body and text_column == "text":
+        _say_once(f"{source}: {without_body:,} of {len(seen):,} news have no body; title and abstract stand for it.")
+
+
+def _bodies(news: Path) -> Callable[[str], str | None] | None:
+    """Where bodies lie beside news.tsv or one folder up: a function from an id to its body."""
+    for folder in (news.parent, news.parent.parent):
+        if (folder / "bodies").is_dir():
+            return partial(_read_body, folder / "bodies")
+        for name, split in (("bodies.jsonl", _json_body), ("bodies.tsv", _tsv_body)):
+            if (folder / name).is_file():
+                return _BodyFile(folder / name, split)
+    return None
+
+
+def _read_body(folder: Path, key: str) -> str | None:
+    path = folder / f"{key}.txt"
+    if not path.is_file():
+        return None
+    with open(path, "rb") as file:
+        return "".join(decode(file, str(path)))
+
+
+class _BodyFile:
+    """Bodies by id from a file that may be larger than memory: only where each line begins is kept."""
+
+    def __init__(self, path: Path, split: Callable[[str], tuple[str, str]]):
+        self.path, self.split, self.starts = path, split, {}
+        start = 0
+        with open(path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    self.starts[self._parse(line, number)[0]] = start
+                start += len(line)
+        self.file = open(path, "rb")  # noqa: SIM115  read from as long as the news are
+
+    def __call__(self, key: str) -> str | None:
+        if key not in self.starts:
+            return None
+        self.file.seek(self.starts[key])
+        return self._parse(self.file.readline(), 0)[1]
+
+    def _parse(self, line: bytes, number: int) -> tuple[str, str]:
+        try:
+            return self.split(line.decode().rstrip("\r\n"))
+        except (ValueError, KeyError, TypeError):
+            form = '{"id": …, "body": …}' if self.split is _json_body else "an id, a tab and the body"
+            raise UserError(f"{self.path}, line {number}: not {form} in UTF-8; mend that line") from None
+
+
+def _json_body(line: str) -> tuple[str, str]:
+    record = json.loads(line)
+    return str(record["id"]), str(record["body"])
+
+
+def _tsv_body(line: str) -> tuple[str, str]:
+    key, body = line.split("\t", 1)
+    return key, body

@@ -1,0 +1,44 @@
+"""The paper again: one function a table or figure, one recipe file each, and its numbers beside ours."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fastformer.reproduce.figures import figure_interaction, figure_sharing
+from fastformer.reproduce.table_classification import table_classification
+from fastformer.reproduce.table_complexity import table_complexity
+from fastformer.reproduce.table_datasets import table_datasets
+
+
+def reproduce_all(data: Sequence[str], *, output: str | Path, **options: Any) -> dict[str, Any]:
+    """Every table and figure, by name; `options` are those of `fastformer.reproduce.comparison.compare`."""
+    of_data = ("scale", "data_seed", "text_column", "label_column", "show_progress")
+    reports = {
+        "table-complexity": table_complexity(output=output),
+        "table-datasets": table_datasets(
+            data, output=output, **{name: options[name] for name in of_data if name in options}
+        ),
+    }
+    for name in ("table-classification", "figure-interaction", "figure-sharing"):
+        reports[name] = REPRODUCE[name](data, output=output, **options)
+    return reports
+
+
+REPRODUCE: dict[str, Callable[..., dict[str, Any]]] = {
+    "table-classification": table_classification,
+    "figure-interaction": figure_interaction,
+    "figure-sharing": figure_sharing,
+    "table-complexity": table_complexity,
+    "table-datasets": table_datasets,
+    "all": reproduce_all,
+}
+
+__all__ = [
+    "REPRODUCE",
+    "figure_interaction",
+    "figure_sharing",
+    "reproduce_all",
+    "table_classification",
+    "table_complexity",
+    "table_datasets",
+]

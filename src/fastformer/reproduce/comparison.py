@@ -1,0 +1,189 @@
+"""Variants × datasets × seeds of text classification: what a table and two figures of the paper have in common.
+
+Every run goes through `fastformer train classification`'s own function: validation picks the epoch, test is scored
+once. Here the settings are put together from the paper's preset, the scale and the variant, and the results are
+brought together: mean and sample standard deviation over the seeds.
+"""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import torch
+
+from fastformer.benchmark.measuring import describe_machine, result_folder
+from fastformer.errors import UserError
+from fastformer.reproduce.datasets import Prepared, parse_data, prepare, tokenizer_of
+from fastformer.reproduce.grid import Job, Metrics, run_grid
+from fastformer.reproduce.recipes import Scale, Variant, load_recipe, load_scale
+from fastformer.run_folder import CHECKPOINTS, RUN_FILE, last_complete_checkpoint, open_run
+from fastformer.tasks.classification import verbs
+from fastformer.tasks.classification.presets import Preset, get_preset
+
+SCORES = {"accuracy": "accuracy", "macro_f": "macro-F"}  # as in metrics.json, as people write them
+_WITHOUT_PAPER = "imdb"  # whose windows and block length a dataset gets that stands for none of the paper's
+
+
+def compare(
+    name: str,
+    data: Sequence[str],
+    *,
+    output: str | Path,
+    scale: str = "cpu",
+    seeds: int | None = None,
+    glove: str | None = None,
+    data_seed: int = 0,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    keep_models: bool = False,
+    show_progress: bool = True,
+) -> dict[str, Any]:
+    """Train every variant of the recipe `name` on every dataset with every seed, and sum up.
+
+    The report has, for each dataset, `about` (rows, classes, where from) and `variants`: the scores of each as mean,
+    standard deviation and all of them, time, memory and parameters, and the paper's numbers where it has some.
+    """
+    recipe, size, datasets = load_recipe(name), load_scale(scale), parse_data(list(data))
+    if glove is not None and not Path(glove).is_file():
+        raise UserError(f"{glove}: no such GloVe file; check the path")
+    for dataset in datasets:
+        if size.name == "full" and dataset.paper is None:
+            raise UserError(
+                f"--data {dataset}: `full` takes its settings from the paper's table, one column a dataset; say which "
+                f"it stands for, as in --data {dataset.name}:imdb={dataset.source}"
+            )
+    folder, seeds = result_folder(output), seeds or size.seeds
+    columns = {"text_column": text_column, "label_column": label_column}
+    prepared = [
+        prepare(dataset, size, folder, seed=data_seed, **columns, show_progress=show_progress) for dataset in datasets
+    ]
+    jobs = {
+        (seed, one.dataset.name, variant.name): _job(one, variant, size, seed, glove, show_progress)
+        for seed in range(seeds)  # the outer loop: stopped early, fewer seeds are complete
+        for one in prepared
+        for variant in recipe["variants"]
+    }
+    results = run_grid(
+        list(jobs.values()),
+        folder,
+        train_run,
+        _describe,
+        keep_models=keep_models,
+        show_progress=show_progress,
+        show_runs=size.show_runs,
+    )
+    found = dict(zip(jobs, results, strict=True))
+    command = ["fastformer", "reproduce", name, *(part for dataset in datasets for part in ("--data", str(dataset)))]
+    command += ["--seeds", str(seeds), "--scale", scale, *(["--glove", glove] if glove else [])]
+    command += ["--data-seed", str(data_seed)] if data_seed else []
+    command += [part for option, value in columns.items() if value for part in (f"--{option.replace('_', '-')}", value)]
+    return {
+        "what": name,
+        "title": recipe["title"],
+        "source": recipe["source"],
+        "command": shlex.join([*command, "--output", str(output)]),
+        "scale": scale,
+        "reduction": size.says,
+        "seeds": seeds,
+        "glove": glove,
+        "machine": results[0]["metrics"]["machine"],
+        "claims": [asdict(claim) for claim in recipe["claims"]],
+        "datasets": {
+            one.dataset.name: {
+                "paper": one.dataset.paper,
+                "about": one.about,
+                "variants": {
+                    variant.name: {
+                        **_sum_up([found[seed, one.dataset.name, variant.name] for seed in range(seeds)]),
+                        "paper": variant.paper.get(one.dataset.paper),
+                        "runs": [
+                            str(jobs[seed, one.dataset.name, variant.name].file(folder).relative_to(folder))
+                            for seed in range(seeds)
+                        ],
+                    }
+                    for variant in recipe["variants"]
+                },
+            }
+            for one in prepared
+        },
+    }
+
+
+def settings_of(variant: Variant, scale: Scale, paper: str | None, seed: int) -> Preset:
+    """The paper's settings for a dataset and a method, reduced to a scale, with what is the variant's own."""
+    preset = get_preset(f"paper-{paper or _WITHOUT_PAPER}", variant.mixer)
+    length = min(preset.max_length, scale.max_length or preset.max_length)
+    model = {**preset.model, **scale.model, **variant.model}
+    reduced = preset.with_overrides(
+        tokenizer=scale.tokenizer,
+        max_length=length,
+        epochs=scale.epochs,
+        batch_size=scale.batch_size,
+        learning_rate=None,
+        seed=seed,
+    )
+    return replace(reduced, model=model)
+
+
+def _job(one: Prepared, variant: Variant, scale: Scale, seed: int, glove: str | None, show: bool) -> Job:
+    preset = settings_of(variant, scale, one.dataset.paper, seed)
+    tokenizer = tokenizer_of(one, preset.tokenizer, preset.vocab_size, preset.min_frequency, show)
+    return Job(
+        name=f"{one.dataset.name}/{variant.run_name}-seed{seed}",
+        settings={
+            "task": "classification",
+            "recipe_version": scale.version,
+            "data": one.about["fingerprint"],
+            "mixer": variant.mixer,
+            "glove": glove and {"name": Path(glove).name, "bytes": Path(glove).stat().st_size},
+            "settings": asdict(preset),
+        },
+        inputs={
+            "preset": replace(preset, tokenizer=str(tokenizer.resolve())),
+            "glove": glove,
+            **{split: str(one.path(split).resolve()) for split in ("train", "validation", "test")},
+        },
+    )
+
+
+def train_run(job: Job, folder: Path, show: bool) -> Metrics:
+    """One run of the grid; goes on from a checkpoint where `folder` has one."""
+    if (folder / RUN_FILE).is_file():  # done, but stopped before its result was written
+        metrics = open_run(folder).load_metrics()
+    else:
+        metrics = verbs.train(
+            job.inputs["train"],
+            job.inputs["validation"],
+            job.inputs["test"],
+            output=folder,
+            mixer=job.settings["mixer"],
+            preset=job.inputs["preset"],
+            glove=job.inputs["glove"],
+            seed=job.inputs["preset"].training.seed,
+            resume=last_complete_checkpoint(folder / CHECKPOINTS) is not None,
+            overwrite=True,
+            show_progress=show,
+        )
+    return {**metrics, "machine": describe_machine(torch.get_num_threads())}
+
+
+def _describe(metrics: Metrics) -> str:
+    return ", ".join(f"{name} {100 * metrics['test'][score]:.1f}" for score, name in SCORES.items())
+
+
+def _sum_up(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Scores in percent, over the seeds; time and memory as means."""
+    metrics = [run["metrics"] for run in runs]
+    return {
+        **{score: _spread([100 * one["test"][score] for one in metrics]) for score in SCORES},
+        "seconds": round(mean(one["train_seconds"] for one in metrics), 1),
+        "peak_memory_gb": max((one["peak_memory_gb"] for one in metrics if one["peak_memory_gb"]), default=None),
+        "parameters": metrics[0]["parameters"],
+    }
+
+
+def _spread(values: list[float]) -> dict[str, Any]:
+    return {"mean": mean(values), "std": stdev(values) if len(values) > 1 else None, "all": values}

@@ -1,0 +1,159 @@
+"""The runs behind a table or figure: each made once, in a process of its own, and kept as one JSON file.
+
+    OUTPUT/runs/NAME-KEY.json    a finished run: its settings and its metrics
+    OUTPUT/runs/NAME-KEY/        a run at work, or, with --keep-models, its run folder
+
+KEY is a hash of everything that determines the result, so a run that is done is not made again, whichever table or
+figure asks for it, and a changed recipe makes again only what it changes. Ctrl-C leaves a checkpoint, and the same
+command goes on from there. The process of its own makes a run's peak memory its own, and what kills it kills no other.
+"""
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from fastformer.errors import Interrupted, UserError
+from fastformer.files import writing_text
+from fastformer.progress import console, progress_bar, say
+from fastformer.reproduce.datasets import digest
+
+Metrics = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run that a table needs. `settings` is all that determines its result; `inputs` says where the files are."""
+
+    name: str  # of its files, such as imdb/fastformer-seed0
+    settings: dict[str, Any]
+    inputs: dict[str, Any]
+
+    def file(self, output: Path) -> Path:
+        """Where its result is kept."""
+        return output / "runs" / f"{self.name}-{digest(self.settings)}.json"
+
+
+def run_grid(
+    jobs: Sequence[Job],
+    output: Path,
+    train: Callable[[Job, Path, bool], Metrics],
+    describe: Callable[[Metrics], str],
+    *,
+    keep_models: bool = False,
+    show_progress: bool = True,
+    show_runs: bool = False,
+) -> list[dict[str, Any]]:
+    """The results of all jobs, in order; those not on disk yet are made by `train(job, folder, show)`, one by one.
+
+    `train` leaves its checkpoints in `folder`, goes on from those that are there, and is a function that another
+    process can import. `describe` says a result in a few words.
+    """
+    waiting = [job for job in jobs if not job.file(output).is_file()]
+    if waiting and show_progress:
+        done = len(jobs) - len(waiting)
+        say(f"{len(jobs)} runs{f', {done} of them done before' if done else ''}; results go to {output / 'runs'}.")
+    bar = progress_bar("Runs", total=len(waiting), show=bool(waiting) and show_progress and not show_runs)
+    with bar as advance:
+        for number, job in enumerate(waiting, 1):
+            advance(0, note=job.name)
+            file, started = job.file(output), time.monotonic()
+            try:
+                folder = file.with_suffix("")
+                folder.parent.mkdir(parents=True, exist_ok=True)
+                metrics = in_own_process(train, job, folder, show_progress and show_runs)
+            except (Interrupted, KeyboardInterrupt):
+                raise Interrupted(
+                    f"stopped in run {number} of {len(waiting)} ({job.name}); the same command goes on from there"
+                ) from None
+            except UserError as error:
+                raise UserError(f"{job.name}: {error}") from None
+            with writing_text(file) as out:
+                json.dump({"run": job.name, **job.settings, "metrics": metrics}, out, indent=2, ensure_ascii=False)
+            if not keep_models:
+                shutil.rmtree(folder, ignore_errors=True)
+            advance(1)
+            if show_progress:
+                took = time.monotonic() - started
+                say(f"{number}/{len(waiting)} {job.name}: {describe(metrics)}; {took:.0f} s")
+    return [json.loads(job.file(output).read_text(encoding="utf-8")) for job in jobs]
+
+
+def in_own_process(train: Callable[[Job, Path, bool], Metrics], job: Job, folder: Path, show: bool) -> Metrics:
+    """`train(job, folder, show)` in a child process, forked from a server that has imported everything already.
+
+    A signal that would stop us is handed to the child, which writes a checkpoint. Where processes cannot fork
+    (Windows) it runs here.
+    """
+    if not hasattr(os, "fork"):
+        return train(job, folder, show)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([train.__module__])
+    receiving, sending = context.Pipe(duplex=False)
+    child = context.Process(target=_answer, args=(sending, train, job, folder, show))
+    child.start()
+    sending.close()
+    with receiving, _signals_to(child):
+        try:
+            kind, answer = receiving.recv()
+        except EOFError:
+            kind, answer = "died", None
+        child.join()
+    if kind == "metrics":
+        return answer
+    if kind == "interrupted":
+        raise Interrupted(answer)
+    if kind == "mistake":
+        raise UserError(answer)
+    if kind == "error":
+        raise RuntimeError(f"{job.name} failed in its own process:\n{answer}")
+    raise UserError(
+        f"its process was ended by the system ({child.exitcode}), most likely for want of memory; "
+        "take a smaller --scale or a machine with more, and the same command goes on"
+    )
+
+
+def _answer(sending: Connection, train: Callable, job: Job, folder: Path, show: bool) -> None:
+    """In the child: train, and send what came of it."""
+    os.setsid()  # Ctrl-C reaches the parent only, which hands it on: once, not twice
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the training listens itself
+    console.quiet = not show
+    try:
+        answer = "metrics", train(job, folder, show)
+    except (Interrupted, KeyboardInterrupt) as stop:
+        answer = "interrupted", str(stop)
+    except UserError as error:
+        answer = "mistake", str(error)
+    except BaseException:  # whatever it is, the parent must hear of it
+        answer = "error", traceback.format_exc()
+    sending.send(answer)
+    sending.close()
+
+
+@contextmanager
+def _signals_to(child: multiprocessing.Process) -> Iterator[None]:
+    def hand_on(number: int, frame: Any) -> None:
+        say("Stopping: the run writes a checkpoint after this step.")
+        if child.is_alive():
+            os.kill(child.pid, number)
+
+    handlers = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        try:
+            handlers[number] = signal.signal(number, hand_on)
+        except ValueError:  # not the main thread: whoever runs us handles signals
+            break
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

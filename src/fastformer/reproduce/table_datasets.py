@@ -1,0 +1,107 @@
+"""The paper's three tables of dataset statistics, with the same statistics of any classification data given."""
+
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fastformer.benchmark.measuring import result_folder
+from fastformer.benchmark.tables import markdown_table
+from fastformer.data.tokenizers import count_nltk_words
+from fastformer.files import write_json
+from fastformer.progress import progress_bar
+from fastformer.reproduce.datasets import SPLITS, Prepared, parse_data, prepare
+from fastformer.reproduce.recipes import load_recipe, load_scale
+from fastformer.reproduce.report import write_report
+
+NAME = "table-datasets"
+
+
+def table_datasets(
+    data: Sequence[str],
+    *,
+    output: str | Path,
+    scale: str = "cpu",
+    data_seed: int = 0,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    show_progress: bool = True,
+) -> dict[str, Any]:
+    """Rows a split, average length in NLTK words and classes of the data as the runs of `scale` use it.
+
+    Leaves table-datasets.md and .json in `output`.
+    """
+    recipe, size, datasets, folder = load_recipe(NAME), load_scale(scale), parse_data(list(data)), result_folder(output)
+    columns = {"text_column": text_column, "label_column": label_column}
+    found = {}
+    for dataset in datasets:
+        one = prepare(dataset, size, folder, seed=data_seed, **columns, show_progress=show_progress)
+        length = _average_length(one, show_progress)
+        found[dataset.name] = {"paper": dataset.paper, "about": one.about, "average_length": length}
+    given = [part for dataset in datasets for part in ("--data", str(dataset))]
+    report = {
+        "what": NAME,
+        "title": recipe["title"],
+        "source": recipe["source"],
+        "command": shlex.join(["fastformer", "reproduce", NAME, *given, "--scale", scale, "--output", str(output)]),
+        "scale": scale,
+        "reduction": size.says,
+        "datasets": found,
+        "paper": {part: recipe[part] for part in ("classification", "recommendation", "summarization")},
+    }
+    write_report(folder, report, markdown(report))
+    return report
+
+
+def _average_length(one: Prepared, show: bool) -> float:
+    """Words a text over all splits, counted once and kept beside the data."""
+    file = one.folder / f"words-{one.about['fingerprint']}.json"
+    if not file.is_file():
+        words = 0
+        with progress_bar(f"Words of {one.dataset.name}", total=sum(one.about["rows"].values()), show=show) as advance:
+            for split in SPLITS:
+                for row in one.rows(split):
+                    words += count_nltk_words(row.text)
+                    advance(1)
+        write_json(file, {"words": words})
+    words = json.loads(file.read_text(encoding="utf-8"))["words"]
+    return words / sum(one.about["rows"].values())
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """Our table with the paper's rows in it, then the paper's other two as printed."""
+    rows = []
+    for name, one in report["datasets"].items():
+        about = one["about"]
+        counts = [f"{about['rows'][split]:,}" for split in SPLITS]
+        source = f"{sum(about['rows_in_source'].values()):,}"
+        rows.append([name, *counts, f"{one['average_length']:.1f}", str(about["classes"]), source])
+        if one["paper"]:
+            title, *numbers = report["paper"]["classification"][one["paper"]]
+            rows.append([f"paper's {title}", *numbers, "–"])
+    header = ["dataset", "train", "validation", "test", "average length", "classes", "rows in the source"]
+    summarization = report["paper"]["summarization"]
+    return "\n".join(
+        [
+            f"# {report['title']}\n",
+            f"After {report['source']}. Scale `{report['scale']}`. {report['reduction']} Lengths are NLTK words "
+            "of whole texts.\n",
+            markdown_table(header, rows),
+            "## As the paper prints them\n",
+            "Sentiment and news topic classification:\n",
+            markdown_table(
+                ["dataset", "#train", "#val", "#test", "avg. len.", "#class"],
+                list(report["paper"]["classification"].values()),
+            ),
+            "MIND, news recommendation:\n",
+            markdown_table(["", ""], list(map(list, report["paper"]["recommendation"].items()))),
+            "Text summarization:\n",
+            markdown_table(
+                ["dataset", "#train", "#val", "#test", "avg. doc/summary len."],
+                summarization["rows"],
+            ),
+            f"{summarization['note']}\n",
+            f"```bash\n{report['command']}\n```\n",
+        ]
+    )
