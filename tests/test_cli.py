@@ -33,7 +33,7 @@ def test_help_teaches(fastformer, verb):
     assert code == 0
     assert "Usage" in out
     if verb == ("train", "classification"):
-        assert all(flag in out for flag in ("--train", "--output", "--resume", "--mixer", "--preset", "--glove"))
+        assert all(flag in out for flag in ("--train", "--output", "--resume", "--mixer", "--preset", "--init"))
 
 
 def test_train_then_evaluate_as_json(fastformer, files, tmp_path):  # noqa: F811
@@ -108,7 +108,7 @@ class TestMistakes:
     def test_of_the_settings(self, fastformer, files, tmp_path):  # noqa: F811
         self.check(self.train(fastformer, files["train"], tmp_path, "--mixer", "x"), "unknown mixer", "longformer")
         self.check(self.train(fastformer, files["train"], tmp_path, "--preset", "x"), "unknown preset", "paper-imdb")
-        self.check(self.train(fastformer, files["train"], tmp_path, "--glove", "x.txt"), "no such GloVe file")
+        self.check(self.train(fastformer, files["train"], tmp_path, "--init", "x.txt"), "x.txt: no such file")
         self.check(self.train(fastformer, files["train"], tmp_path, "--tokenizer", "./x"), "no tokenizer at ./x")
         code, _, err = self.train(fastformer, files["train"], tmp_path, "--seed", "-1")
         assert code == 2

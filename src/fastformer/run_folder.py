@@ -22,11 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from fastformer.data.tokenizers import load_tokenizer
 from fastformer.errors import UserError
 from fastformer.files import explain_full_disk, write_json
+from fastformer.modeling import FastformerConfig
 from fastformer.onnx_model import MODEL_FILE, OnnxClassifier
 from fastformer.progress import quiet_libraries
 from fastformer.version import __version__
@@ -54,23 +57,39 @@ class Run:
         """Whether this is no trained run but what `fastformer export` made of one."""
         return "export" in self.record
 
+    def load_config(self) -> FastformerConfig:
+        """The model's configuration."""
+        with self._loading():
+            config = AutoConfig.from_pretrained(self.folder, trust_remote_code=False)
+            if not isinstance(config, FastformerConfig):
+                raise ValueError(f"config.json describes a {config.model_type!r} model")
+        return config
+
     def load_model(self, model_class: type[PreTrainedModel]) -> PreTrainedModel | OnnxClassifier:
         """The trained model on the CPU, in float32 whatever it was stored in, ready to predict."""
+        config = self.load_config()
+        if self.is_export:
+            return OnnxClassifier(self.folder / MODEL_FILE, config)
+        with self._loading(), quiet_libraries():
+            model = model_class.from_pretrained(self.folder, config=config, dtype="float32", use_safetensors=True)
+        return model.eval()
+
+    def load_weights(self) -> dict[str, Tensor]:
+        """The weights by name, in float32."""
+        with self._loading():
+            return {name: weight.float() for name, weight in load_file(self.folder / "model.safetensors").items()}
+
+    @contextmanager
+    def _loading(self) -> Iterator[None]:
+        """Turn what a damaged folder may raise into one line."""
         try:
-            config = AutoConfig.from_pretrained(self.folder, trust_remote_code=False)
-            if not isinstance(config, model_class.config_class):
-                raise ValueError(f"config.json describes a {config.model_type!r} model")
-            if self.is_export:
-                return OnnxClassifier(self.folder / MODEL_FILE, config)
-            with quiet_libraries():
-                model = model_class.from_pretrained(self.folder, config=config, dtype="float32", use_safetensors=True)
+            yield
         except UserError:
             raise
         except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
             raise UserError(
                 f"{self.folder}: the model cannot be loaded ({_one_line(error)}); train it again"
             ) from error
-        return model.eval()
 
     def load_metrics(self) -> dict[str, Any]:
         """The results that were written when it was trained."""

@@ -139,19 +139,6 @@ def test_integer_labels_are_ordered_as_numbers(tmp_path):
     assert list(config["id2label"].values()) == ["2", "7", "10"]
 
 
-def test_glove_fills_the_embedding(files, tmp_path):
-    glove = tmp_path / "glove.txt"
-    random = np.random.default_rng(0)
-    glove.write_text(
-        "".join(f"{word} {' '.join(f'{v:.4f}' for v in random.normal(size=128))}\n" for word in ("cat", "bread", "saw"))
-    )
-    train(files["train"], output=tmp_path / "run", glove=str(glove), epochs=1, learning_rate=1e-12, **quiet)
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run")
-    vectors = load_file(tmp_path / "run" / "model.safetensors")["fastformer.embeddings.word_embeddings.weight"]
-    line = glove.read_text().splitlines()[1].split()
-    assert vectors[tokenizer.convert_tokens_to_ids("bread")].tolist() == pytest.approx([float(v) for v in line[1:]])
-
-
 @pytest.mark.parametrize("tokenizer", ["nltk", "bpe"])
 def test_other_tokenizers_reload_in_transformers_alone(tokenizer, files, tmp_path):
     train(files["train"], output=tmp_path / "run", tokenizer=tokenizer, epochs=1, **quiet)

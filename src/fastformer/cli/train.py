@@ -9,6 +9,18 @@ from fastformer.cli.options import DATA_HELP, Json, LabelColumn, Seed, TextColum
 
 train_app = typer.Typer(no_args_is_help=True, help="Train a model for a task; leaves a run folder.")
 
+Mixer = Annotated[
+    str, typer.Option(help="fastformer, transformer, longformer, bigbird, linformer, linear or poolingformer.")
+]
+PresetName = Annotated[str, typer.Option(help="default, paper-amazon, paper-imdb or paper-mind.")]
+Tokenizer = Annotated[str | None, typer.Option(help="word, bpe, nltk, or the path of a saved tokenizer.")]
+MaxLength = Annotated[int | None, typer.Option(min=1, help="Cut texts after so many tokens.")]
+Epochs = Annotated[int | None, typer.Option(min=1, help="Passes over the training data.")]
+BatchSize = Annotated[int | None, typer.Option(min=1, help="Texts to a step.")]
+LearningRate = Annotated[float | None, typer.Option(min=1e-9, help="Adam's learning rate.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted training in --output.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is in --output when done.")]
+
 
 @train_app.command("classification")
 def train_classification(
@@ -21,20 +33,23 @@ def train_classification(
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
     regression: Annotated[bool, typer.Option("--regression", help="Labels are numbers, not classes.")] = False,
-    mixer: Annotated[
-        str,
-        typer.Option(help="fastformer, transformer, longformer, bigbird, linformer, linear or poolingformer."),
-    ] = "fastformer",
-    preset: Annotated[str, typer.Option(help="default, paper-amazon, paper-imdb or paper-mind.")] = "default",
-    tokenizer: Annotated[str | None, typer.Option(help="word, bpe, nltk, or the path of a saved tokenizer.")] = None,
-    glove: Annotated[str | None, typer.Option(help="GloVe file (text, .gz or .zip) to start from.")] = None,
-    max_length: Annotated[int | None, typer.Option(min=1, help="Cut texts after so many tokens.")] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the training data.")] = None,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Texts to a step.")] = None,
-    learning_rate: Annotated[float | None, typer.Option(min=1e-9, help="Adam's learning rate.")] = None,
+    mixer: Mixer = "fastformer",
+    preset: PresetName = "default",
+    tokenizer: Tokenizer = None,
+    init: Annotated[
+        str | None,
+        typer.Option(
+            help="Start from a GloVe file (text, .gz or .zip), a folder with a transformers or sentence-transformers "
+            "encoder, or an earlier run, whose tokenizer is used too unless --tokenizer is given."
+        ),
+    ] = None,
+    max_length: MaxLength = None,
+    epochs: Epochs = None,
+    batch_size: BatchSize = None,
+    learning_rate: LearningRate = None,
     seed: Seed = 0,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted training in --output.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in --output when done.")] = False,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
     json_: Json = False,
 ) -> None:
     """Train a text classifier.
@@ -58,7 +73,7 @@ def train_classification(
         label_column=label_column,
         regression=regression,
         tokenizer=tokenizer,
-        glove=glove,
+        init=init,
         max_length=max_length,
         epochs=epochs,
         batch_size=batch_size,

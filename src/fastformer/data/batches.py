@@ -33,6 +33,13 @@ class EncodedTexts(Dataset):
         """Number of tokens of every text."""
         return np.diff(self.offsets)
 
+    def counts(self, vocab_size: int) -> np.ndarray:
+        """How often each token occurs."""
+        found = np.zeros(vocab_size, dtype=np.int64)
+        for start in range(0, len(self.tokens), 1 << 24):
+            found += np.bincount(self.tokens[start : start + (1 << 24)], minlength=vocab_size)
+        return found
+
 
 class EncodedTextsWriter:
     """Append encoded texts to a file, then read them back memory-mapped.

@@ -1,10 +1,8 @@
 """Embeddings from a GloVe file: one row for each word of a vocabulary, from text, .gz or .zip, read line by line.
 
-A word is looked up as it is written, then in lower case. A word that GloVe lacks gets a random vector with the
-mean and covariance of the vectors found (those of this vocabulary, not of the whole file).
-A width other than the file's is reached by a linear map: wider by a random orthonormal one, which keeps every dot
-product; narrower by PCA of the vectors found. The padding row is zero. Same seed, same matrix, whatever the order
-of the lines.
+A word is looked up as it is written, then in lower case. `word_vectors.py` gives random vectors to the words that GloVe
+lacks and brings all to the model's width. The padding row is zero. Same seed, same matrix, whatever the order of the
+lines.
 """
 
 import gzip
@@ -18,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fastformer.data.word_vectors import fill_embedding
 from fastformer.errors import UserError
 
 
@@ -52,30 +51,12 @@ def load_glove(
             missing.append(row)
     if not found:
         raise UserError(f"the GloVe file {path} has none of the {len(vocabulary):,} words; is it of another language?")
-    known = np.array(list(found.values()), dtype=np.float64)  # words, GloVe's width
+    known = np.array(list(found.values()))  # words, GloVe's width
     if not np.isfinite(known).all():
         raise UserError(f"the GloVe file {path} has numbers that are not finite; get a new copy")
 
-    draw_random, map_random = np.random.default_rng(seed).spawn(2)
-    mean = known.mean(axis=0)
-    centred = known - mean
-    variances, directions = np.linalg.eigh(centred.T @ centred / len(known))  # ascending
-    # The symmetric root of the covariance does not depend on the signs that eigh happens to choose.
-    root = directions * np.sqrt(variances.clip(min=0)) @ directions.T
-    invented = mean + draw_random.standard_normal((len(missing), known.shape[1])) @ root
-
-    if width > known.shape[1]:
-        orthonormal, signs = np.linalg.qr(map_random.standard_normal((width, known.shape[1])))
-        orthonormal = orthonormal * np.sign(signs.diagonal())
-        known, invented = known @ orthonormal.T, invented @ orthonormal.T
-    elif width < known.shape[1]:
-        main = directions[:, ::-1][:, :width]
-        main = main * np.sign(main[np.abs(main).argmax(axis=0), range(width)])
-        known, invented = centred @ main, (invented - mean) @ main
-    matrix = np.zeros((max(vocabulary.values()) + 1, width), dtype=np.float32)
-    matrix[list(found)] = known
-    matrix[missing] = invented
-    return matrix, len(found)
+    rows = max(vocabulary.values()) + 1
+    return fill_embedding(list(found), known, missing, rows, width, seed=seed), len(found)
 
 
 def _read(

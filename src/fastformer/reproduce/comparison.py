@@ -161,7 +161,7 @@ def train_run(job: Job, folder: Path, show: bool) -> Metrics:
             output=folder,
             mixer=job.settings["mixer"],
             preset=job.inputs["preset"],
-            glove=job.inputs["glove"],
+            init=job.inputs["glove"],
             seed=job.inputs["preset"].training.seed,
             resume=last_complete_checkpoint(folder / CHECKPOINTS) is not None,
             overwrite=True,

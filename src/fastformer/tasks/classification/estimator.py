@@ -19,6 +19,7 @@ from fastformer.tasks.classification.fit import fit_classifier
 from fastformer.tasks.classification.metrics import probabilities
 from fastformer.tasks.classification.presets import get_preset
 from fastformer.tasks.classification.verbs import Classifier
+from fastformer.warm_start import tokenizer_of
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):
@@ -31,7 +32,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         mixer: the method, `fastformer` or a rival.
         preset: `default`, `paper-amazon`, `paper-imdb` or `paper-mind`.
         tokenizer: `word`, `bpe`, `nltk`, or the path of a saved tokenizer.
-        glove: a GloVe file to start the token vectors from.
+        init: what to start from: a GloVe file, a folder with a transformers or sentence-transformers encoder, or an
+            earlier run, which brings its tokenizer too unless `tokenizer` is given.
         max_length: tokens after which a text is cut.
         epochs, batch_size, learning_rate: training.
         random_state: seed; the same seed gives the same model.
@@ -45,7 +47,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         mixer: str = "fastformer",
         preset: str = "default",
         tokenizer: str | None = None,
-        glove: str | None = None,
+        init: str | None = None,
         max_length: int | None = None,
         epochs: int | None = None,
         batch_size: int | None = None,
@@ -56,7 +58,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         self.mixer = mixer
         self.preset = preset
         self.tokenizer = tokenizer
-        self.glove = glove
+        self.init = init
         self.max_length = max_length
         self.epochs = epochs
         self.batch_size = batch_size
@@ -77,7 +79,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             for text, label in zip(texts, labels, strict=True)
         ]
         settings = get_preset(self.preset, self.mixer).with_overrides(
-            tokenizer=self.tokenizer,
+            tokenizer=self.tokenizer or tokenizer_of(self.init),
             max_length=self.max_length,
             epochs=self.epochs,
             batch_size=self.batch_size,
@@ -93,14 +95,14 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
                 kind="multi" if several else "single",
                 preset=settings,
                 mixer=self.mixer,
-                glove=self.glove,
+                init=self.init,
                 checkpoints=Path(folder) / "checkpoints",
                 show_progress=self.verbose,
             )
         self.model_, self.tokenizer_, self._space = fitted.model, fitted.tokenizer, fitted.space
         self.classes_ = np.array([original[name] for name in fitted.space.names])
         data = {"train": "TextClassifier.fit", "text_column": None, "label_column": None}
-        self._metrics, self._record = fitted.metrics(), fitted.record(self.preset, self.glove, data)
+        self._metrics, self._record = fitted.metrics(), fitted.record(self.preset, self.init, data)
         return self
 
     def predict_proba(self, texts: Iterable[str]) -> np.ndarray:

@@ -1,11 +1,9 @@
 """From rows to a trained classifier: the one path behind `fastformer train classification` and `TextClassifier`."""
 
-import hashlib
-import json
 import shutil
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +12,15 @@ import torch
 from transformers import PreTrainedTokenizerBase, set_seed
 
 from fastformer.data.batches import EncodedTexts, PadCollator, Subset
-from fastformer.data.glove import load_glove
 from fastformer.data.tables import Row
 from fastformer.data.tokenizers import load_tokenizer, train_tokenizer
 from fastformer.errors import UserError
-from fastformer.files import explain_full_disk, write_json
+from fastformer.files import explain_full_disk
 from fastformer.machine import peak_memory_gb
 from fastformer.modeling import FastformerConfig, FastformerForSequenceClassification
 from fastformer.progress import progress_bar, say
-from fastformer.run_folder import CHECKPOINT_MARK, last_complete_checkpoint
+from fastformer.resuming import check_same_data, check_same_settings, remember_settings
+from fastformer.run_folder import last_complete_checkpoint
 from fastformer.tasks.classification.data import (
     LabelCounter,
     LabelKind,
@@ -34,7 +32,7 @@ from fastformer.tasks.classification.data import (
 from fastformer.tasks.classification.metrics import BEST_METRIC, SCORES, validation_scores
 from fastformer.tasks.classification.presets import Preset
 from fastformer.training import train_model
-from fastformer.version import __version__
+from fastformer.warm_start import kind_of, pair_rows_of, warm_start
 
 
 @dataclass
@@ -67,7 +65,7 @@ class Fitted:
             "epochs": epochs,
         }
 
-    def record(self, preset: str, glove: str | None, data: dict[str, Any]) -> dict[str, Any]:
+    def record(self, preset: str, init: str | None, data: dict[str, Any]) -> dict[str, Any]:
         """What run.json says of it."""
         return {
             "task": "classification",
@@ -75,7 +73,7 @@ class Fitted:
             "mixer": self.model.config.mixer,
             "preset": preset,
             "settings": asdict(self.preset),
-            "glove": glove,
+            "init": init,
             "data": data,
         }
 
@@ -88,7 +86,7 @@ def fit_classifier(
     preset: Preset,
     mixer: str,
     checkpoints: Path,
-    glove: str | None = None,
+    init: str | None = None,
     resume: bool = False,
     show_progress: bool = True,
     test: Iterable[Row] = (),
@@ -100,18 +98,19 @@ def fit_classifier(
     `checkpoints` holds encoded texts and checkpoints; the caller deletes it once the result is safe.
     """
     started = time.monotonic()
-    if glove is not None and not Path(glove).is_file():
-        raise UserError(f"{glove}: no such GloVe file; check the path")
+    if init is not None:
+        kind_of(init)  # a mistake shows now
     if resume and last_complete_checkpoint(checkpoints) is None:
         say(f"{checkpoints}: no checkpoint to resume from; starting from the beginning.")
         resume = False
+    settings = {"mixer": mixer, "init": init, **asdict(preset)}
     if resume:
-        _check_same_settings(checkpoints, preset, mixer, glove)
+        check_same_settings(checkpoints, settings)
     else:
         shutil.rmtree(checkpoints, ignore_errors=True)
     with explain_full_disk(checkpoints):
         checkpoints.mkdir(parents=True, exist_ok=True)
-        write_json(checkpoints / CHECKPOINT_MARK, _settings(preset, mixer, glove))
+        remember_settings(checkpoints, settings)
 
         tokenizer, space, total = _read_vocabulary_and_labels(
             train, kind, preset, checkpoints / "tokenizer", names[0], show_progress
@@ -126,15 +125,16 @@ def fit_classifier(
             training = Subset(encoded, np.arange(len(encoded)))
             encoded = _encode(validation, tokenizer, space, preset, path, names[1], None, show_progress)
             validating = Subset(encoded, np.arange(len(encoded)))
-        _check_same_data(checkpoints / "data.json", training, validating, resume)
+        check_same_data(checkpoints, training, validating, resume)
 
     preset = preset.for_size(len(training), int(training.lengths.sum()))
+    if init is not None:
+        preset = replace(preset, model={**preset.model, **pair_rows_of(init)})
     set_seed(preset.training.seed)
     model = _build_model(preset, mixer, tokenizer, space)
-    if glove is not None:
-        found = _fill_embedding(model, tokenizer, glove, preset.training.seed, show_progress)
-        if show_progress:
-            say(f"GloVe has vectors for {found:,} of {len(tokenizer):,} words.")
+    if init is not None and not resume:  # a checkpoint has all weights
+        counts = training.texts.counts(model.config.vocab_size)
+        warm_start(model, tokenizer, init, counts=counts, seed=preset.training.seed, show_progress=show_progress)
 
     scale = _Standardizer.of(space, training.labels)
     for texts in {id(part.texts): part.texts for part in (training, validating)}.values():
@@ -222,29 +222,6 @@ def _build_model(
         raise UserError(" ".join(str(error).split())) from error
 
 
-def _fill_embedding(model, tokenizer, glove: str, seed: int, show: bool) -> int:
-    embedding = model.get_input_embeddings()
-    with progress_bar("Reading GloVe", show=show) as advance:
-        seen = 0
-
-        def progress(lines: int) -> None:
-            nonlocal seen
-            advance(lines - seen)
-            seen = lines
-
-        vectors, found = load_glove(
-            glove,
-            tokenizer.get_vocab(),
-            embedding.embedding_dim,
-            seed=seed,
-            pad_token=tokenizer.pad_token,
-            progress=progress,
-        )
-    with torch.no_grad():
-        embedding.weight.copy_(torch.from_numpy(vectors))
-    return found
-
-
 @dataclass
 class _Standardizer:
     """Trains regression on targets of mean 0 and variance 1, then folds the two numbers into the last layer."""
@@ -272,41 +249,3 @@ class _Standardizer:
         with torch.no_grad():
             model.classifier.weight.mul_(self.deviation)
             model.classifier.bias.mul_(self.deviation).add_(self.mean)
-
-
-def _settings(preset: Preset, mixer: str, glove: str | None) -> dict[str, Any]:
-    return json.loads(json.dumps({"fastformer": __version__, "mixer": mixer, "glove": glove, **asdict(preset)}))
-
-
-def _check_same_settings(checkpoints: Path, preset: Preset, mixer: str, glove: str | None) -> None:
-    """Resuming with other settings would be neither run."""
-    path = checkpoints / CHECKPOINT_MARK
-    before, now = json.loads(path.read_text(encoding="utf-8")), _settings(preset, mixer, glove)
-    before |= before.pop("training")
-    now |= now.pop("training")
-    for name in now:
-        if before.get(name) != now[name]:
-            raise UserError(
-                f"{checkpoints.parent}: the interrupted run has {name}={before.get(name)!r}, this command "
-                f"{name}={now[name]!r}; use the same settings to --resume, or --overwrite to start anew"
-            )
-
-
-def _check_same_data(path: Path, training: Subset, validating: Subset, resume: bool) -> None:
-    """Remember a fingerprint of the encoded data; refuse to resume on other data."""
-    fingerprint = {"train": _fingerprint(training), "validation": _fingerprint(validating)}
-    if resume and path.is_file() and json.loads(path.read_text(encoding="utf-8")) != fingerprint:
-        raise UserError(
-            f"{path.parent.parent}: the data has changed since the run was interrupted; "
-            "give the same files to --resume, or --overwrite to start anew"
-        )
-    write_json(path, fingerprint)
-
-
-def _fingerprint(part: Subset) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for array in (part.indices, part.texts.offsets, part.texts.labels):
-        digest.update(np.ascontiguousarray(array).data)
-    for start in range(0, len(part.texts.tokens), 1 << 24):
-        digest.update(np.ascontiguousarray(part.texts.tokens[start : start + (1 << 24)]).data)
-    return digest.hexdigest()

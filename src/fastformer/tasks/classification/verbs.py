@@ -25,6 +25,7 @@ from fastformer.tasks.classification.fit import fit_classifier
 from fastformer.tasks.classification.metrics import probabilities, scores
 from fastformer.tasks.classification.presets import Preset, get_preset
 from fastformer.vectors import write_vectors
+from fastformer.warm_start import tokenizer_of
 
 
 def train(
@@ -39,7 +40,7 @@ def train(
     label_column: str | None = None,
     regression: bool = False,
     tokenizer: str | None = None,
-    glove: str | None = None,
+    init: str | None = None,
     max_length: int | None = None,
     epochs: int | None = None,
     batch_size: int | None = None,
@@ -57,7 +58,7 @@ def train(
     if mixer not in available_mixers():
         raise UserError(f"unknown mixer {mixer!r}; choose from {', '.join(available_mixers())}")
     settings = (preset if isinstance(preset, Preset) else get_preset(preset, mixer)).with_overrides(
-        tokenizer=tokenizer,
+        tokenizer=tokenizer or tokenizer_of(init),
         max_length=max_length,
         epochs=epochs,
         batch_size=batch_size,
@@ -83,7 +84,7 @@ def train(
             kind=kind,
             preset=settings,
             mixer=mixer,
-            glove=glove,
+            init=init,
             checkpoints=folder / CHECKPOINTS,
             resume=resume,
             show_progress=show_progress,
@@ -95,7 +96,7 @@ def train(
         metrics["test"] = _score(runner, fitted.space, table(test, "test"), test, show_progress)
         runner.warn_about_cut_texts()
     data = {"train": str(train), "validation": validation, "test": test, **columns}
-    record = fitted.record(preset if isinstance(preset, str) else "custom", glove, data)
+    record = fitted.record(preset if isinstance(preset, str) else "custom", init, data)
     card = model_card(record, metrics, fitted.space, folder.resolve().name)
     save_run(folder, fitted.model, fitted.tokenizer, record=record, metrics=metrics, card=card)
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)

@@ -1,0 +1,54 @@
+"""What `--resume` may continue: only the same settings on the same data."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastformer.data.batches import Subset
+from fastformer.errors import UserError
+from fastformer.files import write_json
+from fastformer.run_folder import CHECKPOINT_MARK
+from fastformer.version import __version__
+
+
+def remember_settings(checkpoints: Path, settings: dict[str, Any]) -> None:
+    """Write down what a training was started with. A setting under `training` counts like any other."""
+    write_json(checkpoints / CHECKPOINT_MARK, {"fastformer": __version__, **settings})
+
+
+def check_same_settings(checkpoints: Path, settings: dict[str, Any]) -> None:
+    """Resuming with other settings would be neither run."""
+    before = json.loads((checkpoints / CHECKPOINT_MARK).read_text(encoding="utf-8"))
+    now = json.loads(json.dumps({"fastformer": __version__, **settings}))
+    before |= before.pop("training")
+    now |= now.pop("training")
+    for name in now:
+        if before.get(name) != now[name]:
+            raise UserError(
+                f"{checkpoints.parent}: the interrupted run has {name}={before.get(name)!r}, this command "
+                f"{name}={now[name]!r}; use the same settings to --resume, or --overwrite to start anew"
+            )
+
+
+def check_same_data(checkpoints: Path, training: Subset, validating: Subset, resume: bool) -> None:
+    """Remember a fingerprint of the encoded data; refuse to resume on other data."""
+    path = checkpoints / "data.json"
+    fingerprint = {"train": _fingerprint(training), "validation": _fingerprint(validating)}
+    if resume and path.is_file() and json.loads(path.read_text(encoding="utf-8")) != fingerprint:
+        raise UserError(
+            f"{checkpoints.parent}: the data has changed since the run was interrupted; "
+            "give the same files to --resume, or --overwrite to start anew"
+        )
+    write_json(path, fingerprint)
+
+
+def _fingerprint(part: Subset) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for array in (part.indices, part.texts.offsets, part.texts.labels):
+        digest.update(np.ascontiguousarray(array).data)
+    for start in range(0, len(part.texts.tokens), 1 << 24):
+        digest.update(np.ascontiguousarray(part.texts.tokens[start : start + (1 << 24)]).data)
+    return digest.hexdigest()
