@@ -5,7 +5,10 @@ from types import ModuleType
 
 from fastformer.errors import UserError
 
-TASKS = {"classification": "fastformer.tasks.classification"}
+TASKS = {
+    "classification": "fastformer.tasks.classification",
+    "masked-words": "fastformer.tasks.masked_words",
+}
 
 
 def task_module(name: str) -> ModuleType:
