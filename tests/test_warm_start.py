@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from sklearn.base import clone
 from transformers import BertConfig, BertModel, CLIPConfig, CLIPModel, T5Config, T5Model
 
@@ -243,6 +243,8 @@ class TestMistakes:
         shutil.copytree(encoder, tmp_path / "damaged")
         (tmp_path / "damaged" / "model.safetensors").write_bytes(b"no weights")
         self.check("the encoder cannot be loaded", files, tmp_path, tmp_path / "damaged")
+        save_file({"some.weight": torch.ones(3)}, tmp_path / "damaged" / "model.safetensors", {"format": "pt"})
+        self.check("the weights are of another", files, tmp_path, tmp_path / "damaged")
         tower = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
         config = CLIPConfig(text_config={**tower, "vocab_size": 270}, vision_config=tower, projection_dim=8)
         self.check("is no encoder of text", files, tmp_path, save_encoder(tmp_path / "clip", CLIPModel, config))

@@ -68,7 +68,7 @@ def open_encoder(folder: Path) -> EncoderFolder:
 
 
 def word_vectors(encoder: EncoderFolder, words: list[str], show_progress: bool = True) -> np.ndarray:
-    """Vectors (words, the encoder's width) in float16, from the cache where they are there."""
+    """Vectors (words, the encoder's width), from the cache where they are there."""
     cached = _cache_folder() / f"words-{_key(encoder, words)}.safetensors"
     with suppress(OSError, SafetensorError, KeyError):  # none there, or a broken one: made anew
         vectors = load_file(cached)["vectors"]
@@ -102,8 +102,8 @@ def _encode(encoder: EncoderFolder, words: list[str], show_progress: bool) -> np
             if encoder.normalize:
                 found = torch.nn.functional.normalize(found, dim=-1)
             if vectors is None:
-                vectors = np.zeros((len(words), found.shape[1]), dtype=np.float16)
-            vectors[batch] = found.half().numpy()
+                vectors = np.zeros((len(words), found.shape[1]), dtype=np.float32)
+            vectors[batch] = found.numpy()
             advance(len(batch))
     if vectors is None or not np.isfinite(vectors).all():
         raise UserError(f"{encoder.folder}: gives no finite vectors; give --init another encoder")
@@ -125,9 +125,10 @@ def _load(folder: Path) -> PreTrainedModel:
         with quiet_libraries():
             options = {"trust_remote_code": False, "local_files_only": True}
             config = AutoConfig.from_pretrained(folder, **options)
-            model = AutoModel.from_pretrained(
-                folder, config=config, dtype=torch.float32, use_safetensors=True, **options
-            )
+            options |= {"config": config, "dtype": torch.float32, "use_safetensors": True}
+            model, found = AutoModel.from_pretrained(folder, **options, output_loading_info=True)
+        if len(found["missing_keys"]) == len(model.state_dict()):
+            raise ValueError(f"config.json describes a {config.model_type!r} model, the weights are of another")
     except Exception as error:  # a foreign model's own code may raise anything
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{folder}: the encoder cannot be loaded ({reason}); give --init another") from error
