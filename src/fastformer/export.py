@@ -123,11 +123,14 @@ class _Graph(nn.Module):
 
     def __init__(self, model: FastformerForSequenceClassification):
         super().__init__()
-        self.encoder, self.classifier = model.fastformer, model.classifier
+        self.encoder, self.classifier, self.ngrams = model.fastformer, model.classifier, model.ngrams
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
         vector = self.encoder(input_ids=input_ids, attention_mask=attention_mask).pooler_output
-        return self.classifier(vector), vector
+        logits = self.classifier(vector)
+        if self.ngrams is not None:
+            logits = logits + self.ngrams(input_ids, attention_mask.bool())
+        return logits, vector
 
 
 def write_onnx(model: FastformerForSequenceClassification, path: Path) -> None:

@@ -73,16 +73,17 @@ class EncodedTextsWriter:
 
 
 class Subset(Dataset):
-    """Some of the encoded texts, in the order of `indices`."""
+    """Some of the encoded texts, in the order of `indices`; `extra` has further model inputs, a row a text."""
 
     def __init__(self, texts: EncodedTexts, indices: np.ndarray):
         self.texts, self.indices = texts, indices
+        self.extra: dict[str, np.ndarray] = {}
 
     def __len__(self) -> int:
         return len(self.indices)
 
     def __getitem__(self, index: int) -> dict:
-        return self.texts[self.indices[index]]
+        return self.texts[self.indices[index]] | {name: rows[index] for name, rows in self.extra.items()}
 
     @property
     def lengths(self) -> np.ndarray:
@@ -167,10 +168,10 @@ class PadCollator:
         self.pad_token_id = pad_token_id
 
     def __call__(self, items: list[dict]) -> dict[str, Tensor]:
-        """Items -> `input_ids`, `attention_mask` and, where there are any, `labels`."""
+        """Items -> `input_ids`, `attention_mask`, and what else they have (`labels`) stacked."""
         batch = pad_batch([item["input_ids"] for item in items], self.pad_token_id)
-        if "labels" in items[0]:
-            batch["labels"] = torch.from_numpy(np.stack([item["labels"] for item in items]))
+        for name in items[0].keys() - {"input_ids"}:
+            batch[name] = torch.from_numpy(np.stack([item[name] for item in items]))
         return batch
 
 

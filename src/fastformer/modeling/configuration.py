@@ -34,6 +34,8 @@ class FastformerConfig(PreTrainedConfig):
         initializer_range: standard deviation of the normal distribution that weights start from.
         bigram_buckets: if not 0, every token vector has a second one added, for the pair of its predecessor and
             itself, from a table of so many rows addressed by a hash: word order for a model without positions.
+        ngram_channel: text classifiers: add linear class scores of the words and word pairs of a text (needs
+            `bigram_buckets`); see `modeling.ngrams`.
         token_dropout: in training of a text classifier, the share of tokens removed from each text.
         share_layers: apply one layer `num_hidden_layers` times (the paper) instead of a stack.
 
@@ -77,6 +79,7 @@ class FastformerConfig(PreTrainedConfig):
     layer_norm_eps: float = 1e-12
     initializer_range: float = 0.02
     bigram_buckets: int = 0
+    ngram_channel: bool = False
     token_dropout: float = 0.0
     share_layers: bool = True
 
@@ -107,5 +110,7 @@ class FastformerConfig(PreTrainedConfig):
             )
         if self.bigram_buckets < 0 or self.bigram_buckets == 1:
             raise ValueError(f"bigram_buckets={self.bigram_buckets} must be 0 (no word pairs) or at least 2")
+        if self.ngram_channel and not self.bigram_buckets:
+            raise ValueError("ngram_channel reads word pairs: set bigram_buckets too")
         if self.share_heads and self.head_form == "full":
             raise ValueError("share_heads needs head_form='headwise': full-width scores differ from head to head")

@@ -15,6 +15,7 @@ from transformers.utils import can_return_tuple, logging
 from fastformer.mixers import build_mixer
 from fastformer.modeling.configuration import FastformerConfig
 from fastformer.modeling.dropout import Dropout
+from fastformer.modeling.ngrams import bigram_rows
 from fastformer.modeling.parts import Group, Part, map_parts, similar_rows
 from fastformer.modeling.pooling import POOLINGS
 
@@ -115,15 +116,6 @@ def _ranks(mask: Tensor) -> Tensor:
     return (mask.cumsum(dim=1) - 1).clamp(min=0)
 
 
-def bigram_rows(ids: Tensor, mask: Tensor, buckets: int) -> Tensor:
-    """Row 1 … buckets - 1 of a hashed table for each pair (left neighbour, token), 0 where one of them is padding."""
-    before, both = ids[:, :-1], mask[:, :-1] & mask[:, 1:]
-    # Sums and products with large primes, no number beyond 63 bits: the same on every machine and in every runtime.
-    mixed = (before * 1_000_000_007 + ids[:, 1:] * 998_244_353) % 2_147_483_647
-    rows = 1 + (mixed * 1_103_515_245 >> 16) % (buckets - 1)
-    return nn.functional.pad(rows * both, (1, 0))
-
-
 def sinusoidal_positions(positions: Tensor, width: int) -> Tensor:
     """sin(p·f_j) and cos(p·f_j) side by side, f_j = 10000^(-2j/width): (…, width)."""
     half = (width + 1) // 2
@@ -200,8 +192,8 @@ class FastformerPreTrainedModel(PreTrainedModel):
         """
         loaded = super().from_pretrained(*args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded  # with output_loading_info=True
-        for parameter in model.parameters():
-            parameter.data = parameter.data.clone()
+        for tensor in (*model.parameters(), *model.buffers()):
+            tensor.data = tensor.data.clone()
         return loaded
 
 

@@ -1,5 +1,6 @@
 """Models with a head: sequence classification, token classification, masked language modelling."""
 
+import torch
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 from transformers.modeling_outputs import MaskedLMOutput, SequenceClassifierOutput, TokenClassifierOutput
@@ -7,6 +8,7 @@ from transformers.utils import can_return_tuple
 
 from fastformer.modeling.configuration import FastformerConfig
 from fastformer.modeling.encoder import FastformerModel, FastformerPreTrainedModel
+from fastformer.modeling.ngrams import NgramChannel
 
 
 def _needs_every_token(config: FastformerConfig) -> None:
@@ -32,6 +34,7 @@ class FastformerForSequenceClassification(FastformerPreTrainedModel):
         self.fastformer = FastformerModel(config)
         self.dropout = _classifier_dropout(config)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.ngrams = NgramChannel(config) if config.ngram_channel else None
         self.post_init()
 
     @can_return_tuple
@@ -42,11 +45,20 @@ class FastformerForSequenceClassification(FastformerPreTrainedModel):
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
+        ngram_logits: Tensor | None = None,
         **kwargs,
     ) -> SequenceClassifierOutput:
-        """Logits (batch, num_labels), and the loss when `labels` are given; see `FastformerModel.forward`."""
+        """Logits (batch, num_labels), and the loss when `labels` are given; see `FastformerModel.forward`.
+
+        `ngram_logits` stand in for those of the n-gram channel: in training, from one that has not seen these texts.
+        """
         outputs = self.fastformer(input_ids, attention_mask, position_ids, inputs_embeds, return_dict=True, **kwargs)
         logits = self.classifier(self.dropout(outputs.pooler_output))
+        if self.ngrams is not None:
+            if ngram_logits is None:
+                mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+                ngram_logits = self.ngrams(input_ids, mask.bool())
+            logits = logits + ngram_logits
         loss = None
         if labels is not None:
             loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)

@@ -11,16 +11,18 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase, set_seed
 
-from fastformer.data.batches import EncodedTexts, PadCollator, Subset
+from fastformer.data.batches import EncodedTexts, PadCollator, Subset, pad_batch, token_budget_batches
 from fastformer.data.tables import Row
 from fastformer.data.tokenizers import load_tokenizer, train_tokenizer
 from fastformer.errors import UserError
 from fastformer.files import explain_full_disk
+from fastformer.inference import BATCH_TOKENS
 from fastformer.machine import peak_memory_gb
 from fastformer.modeling import FastformerConfig, FastformerForSequenceClassification
 from fastformer.progress import progress_bar, say
 from fastformer.resuming import check_same_data, check_same_settings, remember_settings
 from fastformer.run_folder import last_complete_checkpoint
+from fastformer.tasks.classification.calibration import divide_logits, temperature
 from fastformer.tasks.classification.data import (
     LabelCounter,
     LabelKind,
@@ -30,9 +32,10 @@ from fastformer.tasks.classification.data import (
     label_space,
 )
 from fastformer.tasks.classification.metrics import BEST_METRIC, SCORES, validation_scores
+from fastformer.tasks.classification.ngrams import ChannelSize, can_fit_channel, cross_fit, fit_channel
 from fastformer.tasks.classification.presets import Preset
 from fastformer.training import train_model
-from fastformer.warm_start import kind_of, pair_rows_of, warm_start
+from fastformer.warm_start import kind_of, pair_rows_of, tokenizer_of, warm_start
 
 
 @dataclass
@@ -136,6 +139,13 @@ def fit_classifier(
         counts = training.texts.counts(model.config.vocab_size)
         warm_start(model, tokenizer, init, counts=counts, seed=preset.training.seed, show_progress=show_progress)
 
+    if model.ngrams is not None:
+        size, seed = ChannelSize.of(model.config), preset.training.seed
+        training.extra["ngram_logits"], loudness = cross_fit(training, size, seed, show_progress)
+        fit_channel(model.ngrams, training, size, seed, loudness)
+        if tokenizer_of(init) is None:  # not from a run of ours: the encoder starts with nothing to say
+            torch.nn.init.zeros_(model.classifier.weight)
+
     scale = _Standardizer.of(space, training.labels)
     for texts in {id(part.texts): part.texts for part in (training, validating)}.values():
         texts.labels = scale.apply(texts.labels)
@@ -153,9 +163,25 @@ def fit_classifier(
         show_progress=show_progress,
     )
     scale.fold_into(model)
+    if kind != "number":
+        heat = temperature(space, _logits(model.eval(), tokenizer, validating), validating.labels)
+        divide_logits(model, heat)
+        if model.ngrams is not None and validation is None:  # the held-out texts have served: now learn from them too
+            fit_channel(model.ngrams, Subset(encoded, np.arange(len(encoded))), size, seed, loudness / heat)
     rows = {"train": len(training), "validation": len(validating)}
     tokens = int(training.lengths.sum())
     return Fitted(model.eval(), tokenizer, space, preset, rows, tokens, time.monotonic() - started, history)
+
+
+def _logits(
+    model: FastformerForSequenceClassification, tokenizer: PreTrainedTokenizerBase, texts: Subset
+) -> np.ndarray:
+    logits = np.zeros((len(texts), model.config.num_labels), dtype=np.float32)
+    for batch in token_budget_batches(texts.lengths, BATCH_TOKENS):
+        inputs = pad_batch([texts[index]["input_ids"] for index in batch], tokenizer.pad_token_id)
+        with torch.inference_mode():
+            logits[batch] = model(**inputs).logits.numpy()
+    return logits
 
 
 def _read_vocabulary_and_labels(
@@ -213,6 +239,7 @@ def _build_model(
                 "vocab_size": 1 + max(tokenizer.get_vocab().values()),  # saved tokenizers may have gaps
                 "pad_token_id": tokenizer.pad_token_id,
                 "num_labels": space.size,
+                "ngram_channel": preset.model.get("ngram_channel", False) and can_fit_channel(space),
                 "problem_type": space.problem_type,
                 **labels,
             }

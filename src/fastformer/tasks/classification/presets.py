@@ -45,7 +45,7 @@ class Preset:
     def for_size(self, texts: int, tokens: int) -> "Preset":
         """Settle what is left open (`None`) by the size of the training data.
 
-        Small data takes smaller batches and more passes, for about 1,200 steps in all; the table of word pairs needs no
+        Small data takes smaller batches and more passes, for about 1,000 steps in all; the table of word pairs needs no
         more rows than there are tokens.
         """
         training, model = self.training, dict(self.model)
@@ -53,8 +53,7 @@ class Preset:
         if batch_size is None:
             batch_size = 32 if texts < 10_000 else 64
         if epochs is None:
-            at_most = 20 if texts < 1000 else 12
-            epochs = min(at_most, max(3, round(1200 * batch_size / texts)))
+            epochs = min(8, max(3, round(1000 * batch_size / texts)))
         if learning_rate is None:
             learning_rate = 2e-3 if batch_size <= 32 else 3e-3
         if "bigram_buckets" in model:
@@ -109,6 +108,7 @@ PRESETS = {
             "feed_forward": False,
             "pooling": "additive",
             "bigram_buckets": 2**18,
+            "ngram_channel": True,
             "token_dropout": 0.3,
             "hidden_dropout_prob": 0.0,
             "classifier_dropout": 0.2,

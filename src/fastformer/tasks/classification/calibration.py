@@ -1,0 +1,33 @@
+"""Probabilities that mean what they say: one temperature, fitted on held-out texts."""
+
+import numpy as np
+import torch
+from scipy.optimize import minimize_scalar
+
+from fastformer.modeling import FastformerForSequenceClassification
+from fastformer.tasks.classification.data import LabelSpace
+from fastformer.tasks.classification.metrics import mean_log_loss, probabilities
+
+PRIOR_TEXTS = 20  # a handful of texts cannot say much: this many speak for leaving the logits as they are
+
+
+def temperature(space: LabelSpace, logits: np.ndarray, labels: np.ndarray) -> float:
+    """The T that minimizes the log loss of softmax(logits / T), or of the sigmoid for several labels a text.
+
+    The penalty PRIOR_TEXTS · (log T)² keeps it near 1 where few texts speak.
+    """
+
+    def loss(log_t: float) -> float:
+        chances = probabilities(space, logits / np.exp(log_t))
+        return len(labels) * mean_log_loss(space, chances, labels) + PRIOR_TEXTS * log_t**2
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-2, 2), method="bounded").x))
+
+
+@torch.no_grad()
+def divide_logits(model: FastformerForSequenceClassification, by: float) -> None:
+    """Build a temperature into the weights: no one who loads the model needs to know of it."""
+    model.classifier.weight /= by
+    model.classifier.bias /= by
+    if model.ngrams is not None:
+        model.ngrams.scale(1 / by)

@@ -1,0 +1,144 @@
+"""Fitting the linear n-gram channel: logistic regression on the words and word pairs of the training texts.
+
+The encoder is trained on top of the channel, to learn what it misses. For that it must see the channel as it is on new
+texts, not on those it was fitted to: every training text gets its logits from a channel fitted without it
+(cross-fitting), and these say how sure the channel may be. The one that the model keeps is fitted to all of them.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy import sparse
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import KFold
+
+from fastformer.data.batches import Subset
+from fastformer.modeling import FastformerConfig
+from fastformer.modeling.ngrams import NgramChannel, pair_rows
+from fastformer.progress import progress_bar
+from fastformer.tasks.classification.calibration import temperature
+from fastformer.tasks.classification.data import LabelSpace
+
+MAX_TOKENS = 3_000_000  # the channel is fitted to a sample of the texts beyond this: its time and memory are bounded
+INVERSE_REGULARIZATION = 10.0
+ITERATIONS = 30
+MAX_CLASSES = 100  # beyond, the tables would outgrow the model
+MISSING_CLASS = -6.0  # logit of a class that a fold does not have
+
+
+def can_fit_channel(space: LabelSpace) -> bool:
+    """Whether there is a channel for such labels: one of not too many classes for a text."""
+    return space.kind == "single" and space.size <= MAX_CLASSES
+
+
+@dataclass
+class ChannelSize:
+    """How large the channel's tables are."""
+
+    classes: int
+    vocab_size: int
+    buckets: int
+
+    @classmethod
+    def of(cls, config: FastformerConfig) -> "ChannelSize":
+        """The tables of a model."""
+        return cls(config.num_labels, config.vocab_size, config.bigram_buckets)
+
+
+def cross_fit(texts: Subset, size: ChannelSize, seed: int, show_progress: bool = False) -> tuple[np.ndarray, float]:
+    """Logits (texts, classes) of every text, by a channel that has not seen it; and how loud a channel should be.
+
+    Regularized weights are too modest, by a factor that these logits tell. Left so, the encoder would first of all
+    learn to speak louder.
+    """
+    chosen, rest = _sample(texts, seed)
+    features, labels = _Features.of(texts, chosen, size), texts.labels[chosen]
+    logits = np.zeros((len(texts), size.classes), dtype=np.float32)
+    folds = min(len(chosen), 5 if len(chosen) < 2000 else 2)
+    with progress_bar("Fitting n-grams", total=folds, show=show_progress) as advance:
+        for training, held_out in KFold(folds).split(labels):  # in random order already
+            weights, bias = _regress(features.rows[training], labels[training], size.classes)
+            logits[chosen[held_out]] = features.rows[held_out] @ weights + bias
+            advance(1)
+    for part in np.array_split(rest, -(-len(rest) // 4096) or 1):  # beyond the sample: by the last channel
+        logits[part] = features.weighted(present(texts, part, size)) @ weights + bias
+    space = LabelSpace("single", tuple(map(str, range(size.classes))))
+    loudness = 1 / temperature(space, logits[chosen], labels)
+    return loudness * logits, loudness
+
+
+def fit_channel(channel: NgramChannel, texts: Subset, size: ChannelSize, seed: int, loudness: float) -> None:
+    """Fill the tables of `channel` with what logistic regression finds in encoded texts with one label each."""
+    chosen, _ = _sample(texts, seed)
+    features = _Features.of(texts, chosen, size)
+    weights, bias = _regress(features.rows, texts.labels[chosen], size.classes)
+    table = np.zeros((size.vocab_size + 1 + size.buckets, size.classes + 1), dtype=np.float32)
+    table[features.used, :-1], table[features.used, -1] = features.idf[:, None] * weights, features.idf**2
+    with torch.no_grad():
+        channel.words.copy_(torch.from_numpy(table[: size.vocab_size + 1]))
+        channel.pairs.copy_(torch.from_numpy(table[size.vocab_size + 1 :]))
+        channel.bias.copy_(torch.from_numpy(bias))
+        channel.scale(loudness)
+
+
+def _sample(texts: Subset, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Texts to fit to, of at most MAX_TOKENS, in random order; and the other ones."""
+    order = np.random.default_rng([seed, 2]).permutation(len(texts))
+    count = max(2, int(np.searchsorted(texts.lengths[order].cumsum(), MAX_TOKENS)) + 1)
+    return order[:count], order[count:]
+
+
+@dataclass
+class _Features:
+    """TF-IDF without the TF: idf where a word is present, every row of length 1."""
+
+    rows: sparse.csr_matrix
+    used: np.ndarray  # columns that occur in two texts or more: what occurs once teaches one text by heart
+    idf: np.ndarray
+
+    @classmethod
+    def of(cls, texts: Subset, chosen: np.ndarray, size: ChannelSize) -> "_Features":
+        found = present(texts, chosen, size)
+        documents = np.bincount(found.indices, minlength=found.shape[1])
+        used = np.flatnonzero(documents >= 2)
+        features = cls(found, used, np.log((1 + len(chosen)) / (1 + documents[used])) + 1)
+        features.rows = features.weighted(found)
+        return features
+
+    def weighted(self, found: sparse.csr_matrix) -> sparse.csr_matrix:
+        rows = found[:, self.used]
+        rows.data = self.idf[rows.indices].astype(np.float32)
+        lengths = np.sqrt(rows.multiply(rows).sum(axis=1)).A1.clip(1e-6)
+        return sparse.diags_array((1 / lengths).astype(np.float32)).dot(rows).tocsr()
+
+
+def present(texts: Subset, chosen: np.ndarray, size: ChannelSize) -> sparse.csr_matrix:
+    """Which words and hashed word pairs the chosen texts contain: 1 at (text, column), a column a row of the tables."""
+    columns, ends = [], [0]
+    for index in chosen:
+        ids = texts[index]["input_ids"].astype(np.int64)
+        found = np.unique(np.concatenate([ids, size.vocab_size + 1 + pair_rows(ids[:-1], ids[1:], size.buckets)]))
+        columns.append(found.astype(np.int32))
+        ends.append(ends[-1] + len(found))
+    indices = np.concatenate([np.zeros(0, np.int32), *columns])
+    shape = (len(chosen), size.vocab_size + 1 + size.buckets)
+    return sparse.csr_matrix((np.ones(len(indices), np.float32), indices, np.array(ends)), shape)
+
+
+def _regress(features: sparse.csr_matrix, labels: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Weights (columns, classes) and bias of a logistic regression."""
+    weights = np.zeros((features.shape[1], classes), dtype=np.float32)
+    bias = np.full(classes, MISSING_CLASS, dtype=np.float32)
+    known = np.unique(labels)
+    if len(known) == 1 or not features.shape[1]:
+        bias[known] = np.log(np.bincount(labels, minlength=classes)[known] / len(labels))
+        return weights, bias
+    model = LogisticRegression(C=INVERSE_REGULARIZATION, max_iter=ITERATIONS, tol=1e-3)
+    model.fit(features, labels)
+    coefficients, intercepts = model.coef_, model.intercept_
+    if len(known) == 2:  # one row, for the second class against the first
+        coefficients = np.concatenate([-coefficients, coefficients]) / 2
+        intercepts = np.concatenate([-intercepts, intercepts]) / 2
+    weights[:, known], bias[known] = coefficients.T, intercepts
+    return weights, bias
