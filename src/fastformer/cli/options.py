@@ -33,8 +33,8 @@ Threads = Annotated[int | None, typer.Option(min=1, help="Threads of torch [defa
 InputFormat = Annotated[Format | None, typer.Option(help="Format of standard input; files say it by their name.")]
 
 DATA_HELP = (
-    "CSV, TSV, JSONL or Parquet (plain or .gz), a folder of LABEL/*.txt, a folder saved by `datasets`, a Hub name, "
-    "or `builtin`."
+    "CSV, TSV, JSONL or Parquet (plain or .gz), a folder of LABEL/*.txt, Amazon reviews, IMDB or MIND as published, a "
+    "folder saved by `datasets`, a Hub name, or `builtin`."
 )
 
 

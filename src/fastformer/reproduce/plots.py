@@ -6,16 +6,15 @@ from typing import Any
 from fastformer.benchmark.plots import COLORS, OURS
 from fastformer.reproduce.comparison import SCORES
 
-_FASTFORMER = ("product", "query-value + layer")  # the paper's own choice, in the strongest colour
-
 
 def plot_bars(report: dict[str, Any], path: Path) -> None:
     """Write the bars of a comparison as a PNG."""
     from matplotlib.figure import Figure
 
     datasets = report["datasets"]
-    names = list(next(iter(datasets.values()))["variants"])
-    colors = [OURS if name in _FASTFORMER else COLORS[place % len(COLORS)] for place, name in enumerate(names)]
+    variants = next(iter(datasets.values()))["variants"]
+    names = list(variants)
+    colors = [OURS if variants[name]["is_fastformer"] else COLORS[place] for place, name in enumerate(names)]
     figure = Figure(figsize=(1.6 + max(2.6, 0.75 * len(names)) * len(datasets), 6.4), dpi=150, layout="constrained")
     panels = figure.subplots(len(SCORES), len(datasets), squeeze=False)
     for row, (score, title) in zip(panels, SCORES.items(), strict=True):

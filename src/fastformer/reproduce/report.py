@@ -33,8 +33,7 @@ def percent(mean: float, deviation: float | None) -> str:
 
 def introduction(report: dict[str, Any]) -> list[str]:
     """Title, reduction, what numbers are, and from where the word vectors start."""
-    seeds = f"{report['seeds']} seed{'s' * (report['seeds'] > 1)}"
-    deviation = ", ± the sample standard deviation" if report["seeds"] > 1 else ""
+    seeds = f"mean of {report['seeds']} seeds ± sample standard deviation" if report["seeds"] > 1 else "one seed"
     start = (
         f"Word vectors start from GloVe (`{Path(report['glove']).name}`)."
         if report["glove"]
@@ -43,7 +42,7 @@ def introduction(report: dict[str, Any]) -> list[str]:
     return [
         f"# {report['title']}\n",
         f"After {report['source']}. Scale `{report['scale']}`. {report['reduction']} {start} Test scores in percent, "
-        f"the mean of {seeds}{deviation}; validation picks the epoch. {machine_line(report['machine'])}.\n",
+        f"{seeds}; validation picks the epoch. {machine_line(report['machine'])}.\n",
     ]
 
 
