@@ -53,13 +53,17 @@ def about_dataset(name: str, dataset: dict[str, Any]) -> str:
     said = [f"{rows} rows, {about['classes']} classes, from `{about['source']}` (split {about['split']})."]
     if left_out := sum(about["unseen_labels"].values()):
         said.append(f"{left_out:,} rows were left out whose label no training row has.")
-    if dataset["paper"]:
+    if dataset["paper"] is None:
+        said.append("It stands for none of the paper's datasets, so none of its numbers are beside ours.")
+    elif any(one["paper"] for one in dataset["variants"].values()):
         said.append(
             f"It stands for the paper's {PAPER_NAMES[dataset['paper']]}, whose numbers are beside ours: other rows, "
             "other splits, not to be compared digit by digit."
         )
     else:
-        said.append("It stands for none of the paper's datasets, so none of its numbers are beside ours.")
+        said.append(
+            f"It stands for the paper's {PAPER_NAMES[dataset['paper']]}; the paper prints no numbers with this figure."
+        )
     return f"## {name}\n\n{' '.join(said)}\n"
 
 
