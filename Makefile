@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: quickstart test slow-test lint format clean
+.PHONY: quickstart test slow-test reproduce-small lint format clean
 
 quickstart: .venv/ready  ## Install, then train and compare on the built-in corpus
 	$(BIN)/fastformer quickstart
@@ -12,6 +12,9 @@ test: .venv/ready lint  ## Lint, then the default test suite
 
 slow-test: .venv/ready  ## Long runs and large inputs
 	$(BIN)/pytest -m slow
+
+reproduce-small: .venv/ready  ## Every table and figure of the paper, small, on the built-in corpus
+	$(BIN)/fastformer reproduce all --scale small --output runs/reproduce-small
 
 lint: .venv/ready
 	$(BIN)/ruff check

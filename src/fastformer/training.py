@@ -89,7 +89,7 @@ def train_model(
         use_cpu=not torch.cuda.is_available(),
         eval_strategy="epoch",
         save_strategy="epoch",
-        save_total_limit=1,
+        save_total_limit=2,  # the best and the last; with 1 the trainer deletes the last one when it is stopped
         load_best_model_at_end=True,
         metric_for_best_model=best_metric,
         greater_is_better=True,

@@ -44,6 +44,7 @@ def test_resumed_training_ends_with_the_same_weights(files, tmp_path, stop_after
         with pytest.raises(Interrupted, match=f"step {steps} of 27"):
             train(files["train"], output=tmp_path / "parts", **quiet)
     monkeypatch.undo()
+    assert last_complete_checkpoint(tmp_path / "parts" / "checkpoints").name == f"checkpoint-{steps}"
     with pytest.raises(UserError, match="training has not finished.*--resume"):
         open_run(tmp_path / "parts")
     train(files["train"], output=tmp_path / "parts", resume=True, **quiet)

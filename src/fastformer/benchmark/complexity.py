@@ -112,7 +112,13 @@ def _attention_operations(query: Any, key: Any, value: Any, *_: Any, **__: Any) 
 
 
 def markdown(report: dict[str, Any]) -> str:
-    """The report as a Markdown table, with the reasons why formulas and modules differ."""
+    """The report as people read it."""
+    size = f"width {report['width']}, {report['heads']} heads, {report['length']:,} tokens"
+    return f"# Complexity of a mixer: {size}\n\n{counted(report)}\n```bash\n{report['command']}\n```\n"
+
+
+def counted(report: dict[str, Any]) -> str:
+    """The counts as a Markdown table, with the reasons why formulas and modules differ."""
     head_width = report["width"] // report["heads"]
     rows = [
         [
@@ -128,7 +134,6 @@ def markdown(report: dict[str, Any]) -> str:
     header = ["mixer", "parameters", "paper", "multiply-adds", "at 2N", "paper"]
     return "\n".join(
         [
-            f"# Complexity of a mixer: width {report['width']}, {report['heads']} heads, {report['length']:,} tokens\n",
             markdown_table(header, rows),
             f'Counted from the real modules (`{report["preset"]}` settings), beside the paper\'s formulas; "at 2N" is '
             "the growth of the count when the text is twice as long.\n",
@@ -139,8 +144,7 @@ def markdown(report: dict[str, Any]) -> str:
             f"- The paper's parameter formulas count each head's maps as d×d with d = {head_width}, the width of one "
             "head. In the modules, as in the paper's own equations, a head's query, key and value maps read the whole "
             f"token ({report['width']}×{head_width} a head, {report['width']}×{report['width']} for all); only "
-            "fastformer's W_r is d×d a head. Biases are counted too.",
-            f"\n```bash\n{report['command']}\n```\n",
+            "fastformer's W_r is d×d a head. Biases are counted too.\n",
         ]
     )
 

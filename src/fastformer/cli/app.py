@@ -79,6 +79,8 @@ def evaluate(
 ) -> None:
     """Score a trained model on labelled data.
 
+    Accuracy, macro-F, and ECE, the expected calibration error: how far probabilities are from how often they are right.
+
     Columns are those of the training unless given.
     """
     opened, task = _open(run)

@@ -33,9 +33,19 @@ Threads = Annotated[int | None, typer.Option(min=1, help="Threads of torch [defa
 InputFormat = Annotated[Format | None, typer.Option(help="Format of standard input; files say it by their name.")]
 
 DATA_HELP = (
-    "CSV, TSV, JSONL or Parquet (plain or .gz), a folder of LABEL/*.txt, a folder saved by `datasets`, a Hub name, "
-    "or `builtin`."
+    "CSV, TSV, JSONL or Parquet (plain or .gz), a folder of LABEL/*.txt, Amazon reviews, IMDB or MIND as published, a "
+    "folder saved by `datasets`, a Hub name, or `builtin`."
 )
+
+
+_SHORT = {  # a terminal has 80 columns
+    "macro_f": "macro-F",
+    "micro_f": "micro-F",
+    "calibration_error": "ECE",
+    "texts_per_second": "texts/s",
+    "largest_difference": "off by",
+    "megabytes": "MB",
+}
 
 
 def print_json(result: Any) -> None:
@@ -48,7 +58,12 @@ def print_table(title: str, rows: dict[str, dict[str, float]], columns: tuple[st
     table = Table(title=escape(title), title_justify="left")
     table.add_column("")
     for column in columns:
-        name = column.replace("macro_f", "macro-F").replace("micro_f", "micro-F").replace("_", " ")
+        name = (
+            column.replace("calibration_error", "ECE")
+            .replace("macro_f", "macro-F")
+            .replace("micro_f", "micro-F")
+            .replace("_", " ")
+        )
         table.add_column(name, justify="right")
     for name, scores in rows.items():
         table.add_row(escape(name), *(_cell(scores.get(column)) for column in columns))

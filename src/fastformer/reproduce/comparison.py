@@ -16,7 +16,7 @@ import torch
 
 from fastformer.benchmark.measuring import describe_machine, result_folder
 from fastformer.errors import UserError
-from fastformer.reproduce.datasets import Prepared, parse_data, prepare, tokenizer_of
+from fastformer.reproduce.datasets import Dataset, Prepared, parse_data, prepare, tokenizer_of
 from fastformer.reproduce.grid import Job, Metrics, run_grid
 from fastformer.reproduce.recipes import Scale, Variant, load_recipe, load_scale
 from fastformer.run_folder import CHECKPOINTS, RUN_FILE, last_complete_checkpoint, open_run
@@ -41,27 +41,18 @@ def compare(
     keep_models: bool = False,
     show_progress: bool = True,
 ) -> dict[str, Any]:
-    """Train every variant of the recipe `name` on every dataset with every seed, and sum up.
+    """Train every variant of the recipe `name` on every dataset (`NAME=PATH`) with every seed, and sum up.
 
     The report has, for each dataset, `about` (rows, classes, where from) and `variants`: the scores of each as mean,
     standard deviation and all of them, time, memory and parameters, and the paper's numbers where it has some.
     """
-    recipe, size, datasets = load_recipe(name), load_scale(scale), parse_data(list(data))
-    if glove is not None and not Path(glove).is_file():
-        raise UserError(f"{glove}: no such GloVe file; check the path")
-    for dataset in datasets:
-        if size.name == "full" and dataset.paper is None:
-            raise UserError(
-                f"--data {dataset}: `full` takes its settings from the paper's table, one column a dataset; say which "
-                f"it stands for, as in --data {dataset.name}:imdb={dataset.source}"
-            )
+    recipe, size, datasets = load_recipe(name), load_scale(scale), parse_data(data)
+    _check(datasets, size, glove)
     folder, seeds = result_folder(output), seeds or size.seeds
     columns = {"text_column": text_column, "label_column": label_column}
-    prepared = [
-        prepare(dataset, size, folder, seed=data_seed, **columns, show_progress=show_progress) for dataset in datasets
-    ]
+    prepared = [prepare(one, size, folder, seed=data_seed, **columns, show_progress=show_progress) for one in datasets]
     jobs = {
-        (seed, one.dataset.name, variant.name): _job(one, variant, size, seed, glove, show_progress)
+        (one.dataset.name, variant.name, seed): _job(one, variant, size, seed, glove, show_progress)
         for seed in range(seeds)  # the outer loop: stopped early, fewer seeds are complete
         for one in prepared
         for variant in recipe["variants"]
@@ -76,15 +67,25 @@ def compare(
         show_runs=size.show_runs,
     )
     found = dict(zip(jobs, results, strict=True))
-    command = ["fastformer", "reproduce", name, *(part for dataset in datasets for part in ("--data", str(dataset)))]
-    command += ["--seeds", str(seeds), "--scale", scale, *(["--glove", glove] if glove else [])]
-    command += ["--data-seed", str(data_seed)] if data_seed else []
-    command += [part for option, value in columns.items() if value for part in (f"--{option.replace('_', '-')}", value)]
+    given = [part for dataset in datasets for part in ("--data", str(dataset))]
+    options = {"seeds": seeds, "scale": scale, "glove": glove, "data-seed": data_seed or None, "output": output}
+    options |= {"text-column": text_column, "label-column": label_column}
+    given += [part for option, value in options.items() if value is not None for part in (f"--{option}", str(value))]
+
+    def sum_up(one: Prepared, variant: Variant) -> dict[str, Any]:
+        runs = [(one.dataset.name, variant.name, seed) for seed in range(seeds)]
+        return {
+            **_sum_up([found[run]["metrics"] for run in runs]),
+            "paper": variant.paper.get(one.dataset.paper),
+            "is_fastformer": variant.run_name == "fastformer",
+            "runs": [str(jobs[run].file(folder).relative_to(folder)) for run in runs],
+        }
+
     return {
         "what": name,
         "title": recipe["title"],
         "source": recipe["source"],
-        "command": shlex.join([*command, "--output", str(output)]),
+        "command": shlex.join(["fastformer", "reproduce", name, *given]),
         "scale": scale,
         "reduction": size.says,
         "seeds": seeds,
@@ -95,21 +96,23 @@ def compare(
             one.dataset.name: {
                 "paper": one.dataset.paper,
                 "about": one.about,
-                "variants": {
-                    variant.name: {
-                        **_sum_up([found[seed, one.dataset.name, variant.name] for seed in range(seeds)]),
-                        "paper": variant.paper.get(one.dataset.paper),
-                        "runs": [
-                            str(jobs[seed, one.dataset.name, variant.name].file(folder).relative_to(folder))
-                            for seed in range(seeds)
-                        ],
-                    }
-                    for variant in recipe["variants"]
-                },
+                "variants": {variant.name: sum_up(one, variant) for variant in recipe["variants"]},
             }
             for one in prepared
         },
     }
+
+
+def _check(datasets: list[Dataset], scale: Scale, glove: str | None) -> None:
+    """What is wrong is said now rather than after the data is read."""
+    if glove is not None and not Path(glove).is_file():
+        raise UserError(f"{glove}: no such GloVe file; check the path")
+    for dataset in datasets:
+        if scale.name == "full" and dataset.paper is None:
+            raise UserError(
+                f"--data {dataset}: at --scale full the settings are those of a dataset of the paper; say which one "
+                f"it stands for, as in --data {dataset.name}:imdb={dataset.source}"
+            )
 
 
 def settings_of(variant: Variant, scale: Scale, paper: str | None, seed: int) -> Preset:
@@ -174,9 +177,8 @@ def _describe(metrics: Metrics) -> str:
     return ", ".join(f"{name} {100 * metrics['test'][score]:.1f}" for score, name in SCORES.items())
 
 
-def _sum_up(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Scores in percent, over the seeds; time and memory as means."""
-    metrics = [run["metrics"] for run in runs]
+def _sum_up(metrics: list[Metrics]) -> dict[str, Any]:
+    """Scores in percent over the seeds; the mean time, the largest memory."""
     return {
         **{score: _spread([100 * one["test"][score] for one in metrics]) for score in SCORES},
         "seconds": round(mean(one["train_seconds"] for one in metrics), 1),

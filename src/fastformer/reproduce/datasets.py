@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,9 +73,11 @@ class Prepared:
         return read_rows(self.path(split), text_column="text", label_column="label")
 
 
-def parse_data(given: list[str]) -> list[Dataset]:
+def parse_data(given: Sequence[str]) -> list[Dataset]:
     """All `--data` options; names must differ."""
     datasets = [Dataset.parse(one) for one in given]
+    if not datasets:
+        raise UserError(f"no --data; {_HOW_TO_NAME}")
     names = [dataset.name for dataset in datasets]
     for name in names:
         if names.count(name) > 1:

@@ -58,7 +58,7 @@ def run_grid(
     `train` leaves its checkpoints in `folder`, goes on from those that are there, and is a function that another
     process can import. `describe` says a result in a few words.
     """
-    waiting = [job for job in jobs if not job.file(output).is_file()]
+    waiting = list({job.file(output): job for job in jobs if not job.file(output).is_file()}.values())
     if waiting and show_progress:
         done = len(jobs) - len(waiting)
         say(f"{len(jobs)} runs{f', {done} of them done before' if done else ''}; results go to {output / 'runs'}.")
@@ -116,10 +116,12 @@ def in_own_process(train: Callable[[Job, Path, bool], Metrics], job: Job, folder
         raise UserError(answer)
     if kind == "error":
         raise RuntimeError(f"{job.name} failed in its own process:\n{answer}")
-    raise UserError(
-        f"its process was ended by the system ({child.exitcode}), most likely for want of memory; "
-        "take a smaller --scale or a machine with more, and the same command goes on"
-    )
+    if child.exitcode < 0:
+        raise UserError(
+            f"its process was ended by signal {-child.exitcode}, most likely for want of memory; "
+            "take a smaller --scale or a machine with more, and the same command goes on"
+        )
+    raise UserError('its process did not start; in a script of yours, call this under `if __name__ == "__main__":`')
 
 
 def _answer(sending: Connection, train: Callable, job: Job, folder: Path, show: bool) -> None:

@@ -33,8 +33,7 @@ def percent(mean: float, deviation: float | None) -> str:
 
 def introduction(report: dict[str, Any]) -> list[str]:
     """Title, reduction, what numbers are, and from where the word vectors start."""
-    seeds = f"{report['seeds']} seed{'s' * (report['seeds'] > 1)}"
-    deviation = ", ± the sample standard deviation" if report["seeds"] > 1 else ""
+    seeds = f"mean of {report['seeds']} seeds ± sample standard deviation" if report["seeds"] > 1 else "one seed"
     start = (
         f"Word vectors start from GloVe (`{Path(report['glove']).name}`)."
         if report["glove"]
@@ -43,7 +42,7 @@ def introduction(report: dict[str, Any]) -> list[str]:
     return [
         f"# {report['title']}\n",
         f"After {report['source']}. Scale `{report['scale']}`. {report['reduction']} {start} Test scores in percent, "
-        f"the mean of {seeds}{deviation}; validation picks the epoch. {machine_line(report['machine'])}.\n",
+        f"{seeds}; validation picks the epoch. {machine_line(report['machine'])}.\n",
     ]
 
 
@@ -54,13 +53,17 @@ def about_dataset(name: str, dataset: dict[str, Any]) -> str:
     said = [f"{rows} rows, {about['classes']} classes, from `{about['source']}` (split {about['split']})."]
     if left_out := sum(about["unseen_labels"].values()):
         said.append(f"{left_out:,} rows were left out whose label no training row has.")
-    if dataset["paper"]:
+    if dataset["paper"] is None:
+        said.append("It stands for none of the paper's datasets, so none of its numbers are beside ours.")
+    elif any(one["paper"] for one in dataset["variants"].values()):
         said.append(
             f"It stands for the paper's {PAPER_NAMES[dataset['paper']]}, whose numbers are beside ours: other rows, "
             "other splits, not to be compared digit by digit."
         )
     else:
-        said.append("It stands for none of the paper's datasets, so none of its numbers are beside ours.")
+        said.append(
+            f"It stands for the paper's {PAPER_NAMES[dataset['paper']]}; the paper prints no numbers with this figure."
+        )
     return f"## {name}\n\n{' '.join(said)}\n"
 
 

@@ -32,7 +32,7 @@ def table_datasets(
 
     Leaves table-datasets.md and .json in `output`.
     """
-    recipe, size, datasets, folder = load_recipe(NAME), load_scale(scale), parse_data(list(data)), result_folder(output)
+    recipe, size, datasets, folder = load_recipe(NAME), load_scale(scale), parse_data(data), result_folder(output)
     columns = {"text_column": text_column, "label_column": label_column}
     found = {}
     for dataset in datasets:

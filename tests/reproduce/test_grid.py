@@ -1,0 +1,78 @@
+"""A grid of runs: each made once, in its own process, and nothing lost by whatever ends one."""
+
+import json
+import os
+from dataclasses import replace
+
+import pytest
+
+from fastformer.errors import Interrupted, UserError
+from fastformer.reproduce.grid import Job, run_grid
+
+from .toy import train
+
+
+@pytest.fixture
+def jobs(tmp_path) -> list[Job]:
+    inputs = {"log": str(tmp_path / "log")}
+    return [Job(f"toys/train-seed{seed}", {"seed": seed, "width": 8}, inputs) for seed in range(3)]
+
+
+@pytest.fixture
+def log(tmp_path):
+    def lines() -> list[str]:
+        path = tmp_path / "log"
+        return path.read_text().splitlines() if path.exists() else []
+
+    return lines
+
+
+def run(jobs, tmp_path, **options):
+    return run_grid(jobs, tmp_path / "out", train, str, show_progress=False, **options)
+
+
+def test_every_run_is_made_once(jobs, tmp_path, log):
+    first = run(jobs[:2], tmp_path)
+    assert [one["metrics"]["score"] for one in first] == [0.5, 1.5]
+    second = run([*jobs, jobs[0]], tmp_path)
+    assert second[:2] == first
+    assert second[3] == first[0]
+    assert log() == [job.name for job in jobs]
+
+
+def test_a_run_has_a_process_of_its_own_and_leaves_one_file(jobs, tmp_path):
+    results = run(jobs[:2], tmp_path)
+    assert len({os.getpid(), *(one["metrics"]["process"] for one in results)}) == 3
+    files = sorted(path for path in (tmp_path / "out").rglob("*") if path.is_file())
+    assert [json.loads(file.read_text())["seed"] for file in files] == [0, 1]
+
+
+def test_models_are_kept_on_demand(jobs, tmp_path):
+    run(jobs[:1], tmp_path, keep_models=True)
+    assert jobs[0].file(tmp_path / "out").with_suffix("").joinpath("model.safetensors").is_file()
+
+
+def test_changed_settings_are_another_run(jobs, tmp_path, log):
+    run(jobs, tmp_path)
+    wider = replace(jobs[1], settings={**jobs[1].settings, "width": 16})
+    results = run([jobs[0], wider, jobs[2]], tmp_path)
+    assert [one["width"] for one in results] == [8, 16, 8]
+    assert len(log()) == 4
+
+
+@pytest.mark.parametrize(
+    ("end", "error", "message"),
+    [
+        ("stopped", Interrupted, r"run 2 of 3 \(toys/train-seed1\); the same command goes on"),
+        ("killed", UserError, "toys/train-seed1: its process was ended.*want of memory"),
+        ("mistaken", UserError, "toys/train-seed1: the disk is full"),
+        ("broken", RuntimeError, "ZeroDivisionError: a bug"),
+    ],
+)
+def test_what_ends_a_run_loses_no_other(jobs, tmp_path, log, end, error, message):
+    ended = replace(jobs[1], inputs={**jobs[1].inputs, "end": end})
+    with pytest.raises(error, match=message):
+        run([jobs[0], ended, jobs[2]], tmp_path)
+    assert log() == [jobs[0].name, jobs[1].name]
+    assert jobs[0].file(tmp_path / "out").is_file()
+    assert not jobs[1].file(tmp_path / "out").exists()

@@ -1,0 +1,24 @@
+"""Runs that another process can import: they add a line to a log, and end as their job says."""
+
+import os
+import signal
+from pathlib import Path
+
+from fastformer.errors import Interrupted, UserError
+from fastformer.reproduce.grid import Job
+
+
+def train(job: Job, folder: Path, show: bool) -> dict:
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(b"weights")
+    with open(job.inputs["log"], "a", encoding="utf-8") as log:
+        log.write(f"{job.name}\n")
+    if job.inputs.get("end") == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if job.inputs.get("end") == "stopped":
+        raise Interrupted("stopped at step 3 of 9")
+    if job.inputs.get("end") == "mistaken":
+        raise UserError("the disk is full")
+    if job.inputs.get("end") == "broken":
+        raise ZeroDivisionError("a bug")
+    return {"score": job.settings["seed"] + 0.5, "process": os.getpid()}
