@@ -12,7 +12,7 @@ train_app = typer.Typer(no_args_is_help=True, help="Train a model for a task; le
 Mixer = Annotated[
     str, typer.Option(help="fastformer, transformer, longformer, bigbird, linformer, linear or poolingformer.")
 ]
-PresetName = Annotated[str, typer.Option(help="default, paper-amazon, paper-imdb or paper-mind.")]
+PresetName = Annotated[str, typer.Option(help="default, encoder, paper-amazon, paper-imdb or paper-mind.")]
 Tokenizer = Annotated[str | None, typer.Option(help="word, bpe, nltk, or the path of a saved tokenizer.")]
 MaxLength = Annotated[int | None, typer.Option(min=1, help="Cut texts after so many tokens.")]
 Epochs = Annotated[int | None, typer.Option(min=1, help="Passes over the training data.")]

@@ -30,7 +30,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
     Parameters
         mixer: the method, `fastformer` or a rival.
-        preset: `default`, `paper-amazon`, `paper-imdb` or `paper-mind`.
+        preset: `default`, `encoder` (without its n-gram channel), `paper-amazon`, `paper-imdb` or `paper-mind`.
         tokenizer: `word`, `bpe`, `nltk`, or the path of a saved tokenizer.
         init: what to start from: a GloVe file, a folder with a transformers or sentence-transformers encoder, or an
             earlier run, which brings its tokenizer too unless `tokenizer` is given.

@@ -1,6 +1,7 @@
 """Presets: complete settings under one name.
 
-`default` is our own, measured to be good on an unknown dataset without tuning (docs/RESULTS.md). The `paper-*` presets
+`default` is our own, measured to be good on an unknown dataset without tuning (docs/RESULTS.md); `encoder` is the same
+without its linear n-gram channel. The `paper-*` presets
 are the columns of the paper's Table "hyper", every row, for whichever mixer is chosen: rows that concern another
 method are in the configuration and have no effect. The paper starts from GloVe vectors: add `--init FILE`.
 """
@@ -119,6 +120,10 @@ PRESETS = {
     "paper-imdb": _paper(max_length=1024, wide=8, pooling_window=64, block=4),
     "paper-mind": _paper(max_length=2048, wide=16, pooling_window=256, block=8),
 }
+
+
+# The default preset's encoder by itself.
+PRESETS["encoder"] = replace(PRESETS["default"], model={**PRESETS["default"].model, "ngram_channel": False})
 
 
 def get_preset(name: str, mixer: str) -> Preset:
