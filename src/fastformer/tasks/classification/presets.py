@@ -2,8 +2,8 @@
 
 `default` is our own, measured to be good on an unknown dataset without tuning (docs/RESULTS.md); `encoder` is the same
 without its linear n-gram channel. The `paper-*` presets are the columns of the paper's Table "hyper", every row, for
-whichever mixer is chosen: rows that concern another method are in the configuration and have no effect. The paper starts
-from GloVe vectors: add `--init FILE`.
+whichever mixer is chosen: rows that concern another method are in the configuration and have no effect. The paper
+starts from GloVe vectors: add `--init FILE`.
 """
 
 from dataclasses import dataclass, field, replace
