@@ -14,6 +14,7 @@ from fastformer.errors import UserError
 from fastformer.reproduce.datasets import SPLITS, Dataset, choose_rows, locate, parse_data, prepare, tokenizer_of
 from fastformer.reproduce.recipes import load_scale
 
+from ..tasks.conftest import write_jsonl
 from .conftest import write_rows
 
 FULL = load_scale("full")
@@ -138,3 +139,6 @@ def test_folders_that_cannot_be_compared_on(tmp_path):
     source = write_rows(tmp_path / "few.jsonl", 3, 0)
     with pytest.raises(UserError, match="too few rows"):
         prepare(Dataset("few", None, source), FULL, tmp_path / "out", show_progress=False)
+    source = write_jsonl(tmp_path / "one.jsonl", [{"text": "a", "label": "x"}] * 20)
+    with pytest.raises(UserError, match=r"one\.jsonl: all training rows have one label"):
+        prepare(Dataset("one", None, source), FULL, tmp_path / "out", show_progress=False)

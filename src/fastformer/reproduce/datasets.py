@@ -105,13 +105,13 @@ def prepare(
     about_file = place / "about.json"
     if None not in stamp and about_file.is_file():
         return Prepared(dataset, place, json.loads(about_file.read_text(encoding="utf-8")))
+    counts = {}
+    with progress_bar(f"Counting {dataset.name}", show=show_progress) as advance:
+        for split, source in sources.items():
+            counts[split] = sum(1 for _ in _counted(read_rows(source, **columns), advance))
+    chosen = choose_rows(counts, scale.rows, sample, seed, dataset.source)
     with explain_full_disk(place):
         place.mkdir(parents=True, exist_ok=True)
-        counts = {}
-        with progress_bar(f"Counting {dataset.name}", show=show_progress) as advance:
-            for split, source in sources.items():
-                counts[split] = sum(1 for _ in _counted(read_rows(source, **columns), advance))
-        chosen = choose_rows(counts, scale.rows, sample, seed, dataset.source)
         about = {
             "name": dataset.name,
             "source": dataset.source,
@@ -119,6 +119,8 @@ def prepare(
             "rows_in_source": counts,
             **_write(sources, chosen, columns, place, dataset.name, show_progress),
         }
+        if about["classes"] < 2:
+            raise UserError(f"{dataset.source}: all training rows have one label; a classifier needs at least two")
         if left_out := sum(about["unseen_labels"].values()):
             say(f"{dataset.name}: {left_out:,} validation and test rows left out, whose label no training row has.")
         write_json(about_file, about)  # last: it says that the rest is there
