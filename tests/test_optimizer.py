@@ -84,3 +84,19 @@ def test_a_saved_state_continues_the_same():
         return model["words"].weight
 
     assert torch.equal(run(stop=3), run(stop=None))
+
+
+def test_embeddings_may_learn_more_slowly():
+    moved = []
+    for rate in (1.0, 0.1):
+        model = nn.ModuleList([*tables(), nn.Linear(8, 1)])
+        before = [parameter.detach().clone() for parameter in model.parameters()]
+        optimizer = DenseAndRowAdam(model, lr=0.01, betas=(0.9, 0.95), weight_decay=0.0, table_rate=rate)
+        dense, lazy, linear = model
+        ids = torch.arange(6)
+        linear(dense(ids) + lazy(ids)).sum().backward()
+        optimizer.step()
+        moved.append([(after - start).abs().max() for after, start in zip(model.parameters(), before, strict=True)])
+    (dense, lazy, *rest), (slow_dense, slow_lazy, *same) = moved
+    torch.testing.assert_close(torch.stack([slow_dense, slow_lazy]), 0.1 * torch.stack([dense, lazy]))
+    assert rest == same

@@ -51,6 +51,7 @@ class TrainingSettings:
     schedule: str = "linear"  # any of transformers' schedules
     max_grad_norm: float = 1.0
     fill_by: Literal["rows", "tokens"] = "rows"  # what batches have equally many of; `batch_size` is then the mean
+    table_rate: float = 1.0  # learning rate of embeddings, as a share of the others'
     lazy_embeddings: bool = False  # update only the rows of a large embedding that a batch met
     seed: int = 0
 
@@ -109,6 +110,7 @@ def train_model(
         lr=settings.learning_rate,
         betas=tuple(settings.betas),
         weight_decay=settings.weight_decay,
+        table_rate=settings.table_rate,
     )
     watch = _Watch(show_progress)
     trainer = _BucketTrainer(

@@ -4,14 +4,21 @@ A file of word vectors (GloVe, word2vec's text format) or a folder with a transf
 fills the token embedding E. With x_w the vector of word w, p_w its share of the training tokens and P the map to the
 model's width (`data/word_vectors.py`):
 
-    E_w = s_w · P (x_w - mean x) / r        r: root mean square over all numbers, so that E is of the same size whatever
-                                            the source; s_w = SCALE · RARE / (RARE + p_w), as in SIF
+    E_w = s · RARE / (RARE + p_w) · P (x_w - mean x) / r
+
+r is the root mean square of all numbers, so that E is of one size whatever its source, and s the size of an embedding
+that starts at random (`initializer_range`); weights that make frequent words small are those of SIF.
+
+Words that the source knows and no training text has are in the vocabulary too, as far as it has room: a new text may
+have them. On little data vectors move slowly (`table_rate`). docs/LOG.md has what was compared. The `paper-*` presets
+do none of this and take the vectors as they are.
 
 An earlier run of ours gives all weights that mean the same here: the vectors of the words that both vocabularies have
 (the other words start at random, with the same mean and covariance), the encoder where mixer, names and shapes agree,
 word pairs where the vocabularies are the same, and the head where the labels are the same too.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -19,16 +26,16 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from fastformer.data.glove import load_glove
+from fastformer.data.glove import glove_words, load_glove
 from fastformer.data.word_vectors import fill_embedding
 from fastformer.errors import UserError
 from fastformer.modeling import FastformerConfig
 from fastformer.progress import progress_bar, say
 from fastformer.run_folder import RUN_FILE, Run, open_run
-from fastformer.word_encoder import open_encoder, word_vectors
+from fastformer.word_encoder import encoder_words, open_encoder, word_vectors
 
-SCALE = 0.3
 RARE = 1e-3
+MUCH_DATA = 1_000_000  # tokens
 
 WORDS = "fastformer.embeddings.word_embeddings.weight"
 PAIRS = "fastformer.embeddings.bigram_embeddings.weight"
@@ -53,6 +60,22 @@ def tokenizer_of(init: str | Path | None) -> str | None:
     return str(init) if init is not None and kind_of(init) == "run" else None
 
 
+def words_of(init: str | Path, width: int) -> Iterable[str]:
+    """Words that a file or an encoder has vectors for, the frequent first: known, though no training text has them."""
+    path, kind = Path(init).expanduser(), kind_of(init)
+    if kind == "run":
+        return ()
+    return glove_words(path, width) if kind == "file" else encoder_words(open_encoder(path))
+
+
+def table_rate(tokens: int) -> float:
+    """How fast vectors that are known from elsewhere are trained on so many tokens, as a share of the learning rate.
+
+    On little data a word is met too rarely to learn more than the texts it stands in.
+    """
+    return min(1.0, tokens / MUCH_DATA)
+
+
 def pair_rows_of(init: str | Path) -> dict[str, int]:
     """The model settings that a start decides: a run's number of word-pair vectors, or its table could not be taken."""
     if kind_of(init) != "run":
@@ -66,11 +89,14 @@ def warm_start(
     tokenizer: PreTrainedTokenizerBase,
     init: str | Path,
     *,
-    counts: np.ndarray,
+    counts: np.ndarray | None,
     seed: int,
     show_progress: bool = True,
 ) -> None:
-    """Start `model` from `init`, in place. `counts` says how often each token occurs in the training data."""
+    """Start `model` from `init`, in place. `counts` says how often each token occurs in the training data.
+
+    Without `counts` vectors are taken as they are, neither centred, scaled nor weighted.
+    """
     path, kind = Path(init).expanduser(), kind_of(init)
     if kind == "run":
         note = _start_from_run(model, tokenizer, _open_run(path), seed)
@@ -78,17 +104,18 @@ def warm_start(
         fill = _fill_from_file if kind == "file" else _fill_from_encoder
         vectors, found = fill(path, tokenizer, model.config, seed, show_progress)
         with torch.no_grad():
-            model.get_input_embeddings().weight.copy_(torch.from_numpy(_weighted(vectors, counts)))
+            vectors = vectors if counts is None else _weighted(vectors, counts, model.config.initializer_range)
+            model.get_input_embeddings().weight.copy_(torch.from_numpy(vectors))
         note = f"vectors for {found:,} of {len(tokenizer):,} words."
     if show_progress:
         say(f"{init}: {note}")
 
 
-def _weighted(vectors: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def _weighted(vectors: np.ndarray, counts: np.ndarray, size: float) -> np.ndarray:
     """Centre, bring to one size whatever the source, and make frequent words small: see above. Zero rows stay zero."""
     used = vectors.any(axis=1)
     vectors = vectors - vectors[used].mean(axis=0)
-    vectors *= SCALE / np.sqrt(np.square(vectors[used]).mean())
+    vectors *= size / np.sqrt(np.square(vectors[used]).mean())
     shares = counts / max(1, counts.sum())
     return vectors * (used * RARE / (RARE + shares))[:, None].astype(np.float32)
 

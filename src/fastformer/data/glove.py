@@ -35,12 +35,8 @@ def load_glove(
     `progress` is called now and then with the number of lines read so far.
     """
     spellings = {word: (word.encode(), word.lower().encode()) for word in vocabulary if word != pad_token}
-    try:
-        with _open(Path(path), width) as lines:
-            vectors = _read(lines, path, {key for keys in spellings.values() for key in keys}, progress)
-    except (OSError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"cannot read the GloVe file {path}: {reason}; check the path or get a new copy") from error
+    with _open(Path(path), width) as lines:
+        vectors = _read(lines, path, {key for keys in spellings.values() for key in keys}, progress)
 
     found, missing = {}, []
     for word, row in sorted(vocabulary.items(), key=lambda item: item[1]):
@@ -57,6 +53,15 @@ def load_glove(
 
     rows = max(vocabulary.values()) + 1
     return fill_embedding(list(found), known, missing, rows, width, seed=seed), len(found)
+
+
+def glove_words(path: str | Path, width: int) -> Iterator[str]:
+    """The words of the file that is read for `width`, in its order: the frequent come first."""
+    with _open(Path(path), width) as lines:
+        for number, line in enumerate(lines):
+            word, _, numbers = line.rstrip(b" \r\n").partition(b" ")
+            if number or b" " in numbers:  # the first line may be the header of word2vec's format
+                yield word.decode("utf-8", "replace")
 
 
 def _read(
@@ -110,16 +115,20 @@ def _is_number(field: bytes) -> bool:
 @contextmanager
 def _open(path: Path, width: int) -> Iterator[Iterable[bytes]]:
     """The lines of a plain, gzipped or zipped file, told apart by their first bytes."""
-    with path.open("rb") as file:
-        magic = file.read(4)
-        file.seek(0)
-        if magic.startswith(b"\x1f\x8b"):
-            yield BufferedReader(gzip.GzipFile(fileobj=file), 1 << 20)
-        elif magic == b"PK\x03\x04":
-            with zipfile.ZipFile(file) as archive:
-                yield BufferedReader(archive.open(_member(archive, path, width)), 1 << 20)
-        else:
-            yield file
+    try:
+        with path.open("rb") as file:
+            magic = file.read(4)
+            file.seek(0)
+            if magic.startswith(b"\x1f\x8b"):
+                yield BufferedReader(gzip.GzipFile(fileobj=file), 1 << 20)
+            elif magic == b"PK\x03\x04":
+                with zipfile.ZipFile(file) as archive:
+                    yield BufferedReader(archive.open(_member(archive, path, width)), 1 << 20)
+            else:
+                yield file
+    except (OSError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"cannot read the GloVe file {path}: {reason}; check the path or get a new copy") from error
 
 
 def _member(archive: zipfile.ZipFile, path: Path, width: int) -> zipfile.ZipInfo:

@@ -23,6 +23,7 @@ class Preset:
     max_length: int  # tokens; longer texts are cut
     training: TrainingSettings
     model: dict[str, Any] = field(default_factory=dict)  # fields of FastformerConfig
+    adapt_init: bool = True  # fit what --init gives to the data (warm_start.py); the paper takes GloVe as it is
 
     def with_overrides(
         self,
@@ -75,6 +76,7 @@ def _paper(max_length: int, wide: int, pooling_window: int, block: int) -> Prese
         min_frequency=2,
         max_length=max_length,
         training=TrainingSettings(epochs=3, batch_size=64, learning_rate=1e-3, schedule="constant"),
+        adapt_init=False,
         model={
             "hidden_size": 256,
             "num_hidden_layers": 2,

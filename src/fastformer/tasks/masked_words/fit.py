@@ -93,8 +93,8 @@ def fit_masked_words(
     if resume and last_complete_checkpoint(checkpoints) is None:
         say(f"{checkpoints}: no checkpoint to resume from; starting from the beginning.")
         resume = False
-    # Every token is needed: a text classifier alone may train on a part of them.
-    preset = replace(preset, model={**preset.model, "token_dropout": 0.0})
+    # What only a text classifier has: training on a part of the tokens, class scores of n-grams.
+    preset = replace(preset, model={**preset.model, "token_dropout": 0.0, "ngram_channel": False})
     settings = {"mixer": mixer, **asdict(preset)}
     if resume:
         check_same_settings(checkpoints, settings)
