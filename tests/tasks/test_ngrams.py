@@ -97,6 +97,34 @@ def test_an_empty_text_has_the_bias(fitted):
     torch.testing.assert_close(found, channel.bias[None])
 
 
+def test_token_effects_are_gradients(fitted):
+    _, channel = fitted
+    ids = torch.tensor([12, 0, 15, 20, 4])  # all different: every place is its own word
+    mask = torch.ones(1, 5, dtype=torch.bool)
+
+    def logits(presence):
+        words = presence[:5, None] * channel.words[ids]
+        pairs = presence[5:, None] * channel.pairs[pair_rows(ids[:-1], ids[1:], 512)]
+        linear = torch.cat([words, pairs])[:, :-1].sum(dim=0)
+        square = presence**2 * torch.cat([channel.words[ids], channel.pairs[pair_rows(ids[:-1], ids[1:], 512)]])[:, -1]
+        return linear / square.sum().sqrt() + channel.bias
+
+    presence = torch.ones(9)
+    torch.testing.assert_close(logits(presence)[None], channel(ids[None], mask))
+    gradient = torch.autograd.functional.jacobian(logits, presence).T  # places, labels
+    expected = gradient[:5].clone()
+    expected[1:] += gradient[5:]
+    expected[:-1] += gradient[5:]
+    torch.testing.assert_close(channel.token_effects(ids), expected)
+
+
+def test_a_repeated_word_shares_its_effect(fitted):
+    _, channel = fitted
+    effects = channel.token_effects(torch.tensor([4]))
+    assert channel.token_effects(torch.tensor([12, 4, 15, 4])).shape == (4, 3)
+    assert torch.isfinite(effects).all()
+
+
 def test_out_of_fold_logits_have_not_seen_their_text():
     texts = make_texts(60)
     before, _ = ngrams.cross_fit(texts, SIZE, seed=0)

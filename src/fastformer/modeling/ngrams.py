@@ -48,6 +48,31 @@ class NgramChannel(nn.Module):
         total = total + _sum_of_distinct(self.pairs, bigram_rows(ids, mask, len(self.pairs)))
         return total[:, :-1] / total[:, -1:].clamp(min=1e-12).sqrt() + self.bias
 
+    @torch.no_grad()
+    def token_effects(self, ids: Tensor) -> Tensor:
+        """Gradient times input of every token of one text, given as its ids: (length, num_labels).
+
+        With a_j = idf_j w_j, S and Q the two sums, and m_j = 1 the presence of j, that of a word or pair is
+
+            m_j ∂logits/∂m_j = a_j / √Q - S idf_j² / Q^(3/2)
+
+        shared equally by the places where j stands. A pair counts for both of its tokens: it goes with either.
+        """
+        pairs = bigram_rows(ids[None], torch.ones_like(ids, dtype=torch.bool)[None], len(self.pairs))[0, 1:]
+        rows, places = [], []
+        for table, found in ((self.words, ids), (self.pairs, pairs)):
+            distinct, place, count = found.unique(return_inverse=True, return_counts=True)
+            rows.append((table[distinct], count))
+            places.append(place)
+        total = sum(row.sum(dim=0) for row, _ in rows)
+        square = total[-1].clamp(min=1e-12)
+
+        def shares(row: Tensor, count: Tensor) -> Tensor:
+            return (row[:, :-1] - total[:-1] * row[:, -1:] / square) / square.sqrt() / count[:, None]
+
+        of_words, of_pairs = (shares(*row)[place] for row, place in zip(rows, places, strict=True))
+        return of_words + F.pad(of_pairs, (0, 0, 1, 0)) + F.pad(of_pairs, (0, 0, 0, 1))
+
     def scale(self, factor: float) -> None:
         """Multiply all logits by `factor`."""
         self.bias *= factor
