@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from fastformer import FastformerConfig, FastformerForSequenceClassification, TextClassifier, available_mixers
 from fastformer.data.tokenizers import train_tokenizer
+from fastformer.errors import UserError
 from fastformer.run_folder import open_run
 from fastformer.tasks.classification import explain, predict, train
 from fastformer.tasks.classification.data import LabelSpace
@@ -132,6 +133,14 @@ def test_every_mixer_can_be_explained(mixer, tokenizer):
     assert (why.global_query is None) == (mixer != "fastformer")
     assert not model.training
     assert ("forms no global query" in why.to_html()) == (mixer != "fastformer")
+
+
+def test_a_broken_model_is_called_so(tokenizer):
+    config = FastformerConfig(vocab_size=100, hidden_size=32, num_attention_heads=4, num_labels=3)
+    model = FastformerForSequenceClassification(config)
+    torch.nn.init.constant_(model.classifier.weight, torch.nan)
+    with pytest.raises(UserError, match="not a number"):
+        explain_text(model, tokenizer, LabelSpace("single", tuple(WORDS)), "the old cat")
 
 
 def test_log_odds():

@@ -5,14 +5,16 @@ from html import escape
 import numpy as np
 
 from fastformer.data.tokenizers import valid_unicode
-from fastformer.explain.explanation import Explanation, Word
+from fastformer.explain.explanation import Explanation, Word, percent
 
 _MOST_LABELS = 8
+# HTML cannot hold control characters: their pictures stand for them.
+_PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n\r"} | {127: 0x2421}
 
 
 def title(explanation: Explanation) -> str:
     """The title of the page's tab."""
-    return _safe(f"{_explained(explanation)} · {explanation.model}")
+    return safe(f"{_explained(explanation)} · {explanation.model}")
 
 
 def header(explanation: Explanation, piece_of_token: list[int]) -> str:
@@ -20,14 +22,15 @@ def header(explanation: Explanation, piece_of_token: list[int]) -> str:
     number = len(explanation.tokens)
     parts = [f"{number:,} token{'s' * (number != 1)}"]
     parts += [f"{int(explanation.unknown.sum()):,} of them unknown"] if explanation.unknown.any() else []
-    run = " · ".join([_safe(explanation.model), _safe(explanation.mixer), *parts])
+    run = " · ".join([safe(explanation.model), safe(explanation.mixer), *parts])
     upper = [_probabilities(explanation), _check(explanation)]
     speaking_for, against = explanation.strongest()
     what = "raises the number" if explanation.label is None else "speaks for it"
     what_not = "lowers the number" if explanation.label is None else "speaks against it"
+    largest = max((abs(word.effect) for word in (*speaking_for, *against)), default=0.0)  # one scale for both
     lower = [
-        _words(f"What {what}", "for", speaking_for, piece_of_token),
-        _words(f"What {what_not}", "against", against, piece_of_token),
+        _words(f"What {what}", "for", speaking_for, largest, piece_of_token),
+        _words(f"What {what_not}", "against", against, largest, piece_of_token),
     ]
     return "\n".join(
         [
@@ -47,14 +50,14 @@ def _explained(explanation: Explanation) -> str:
 def _heading(explanation: Explanation) -> str:
     if explanation.label is None:
         return f"{_explained(explanation)} <small>predicted</small>"
-    return f"{_safe(explanation.label)} <small>{_percent(explanation.probabilities[explanation.label])}</small>"
+    return f"{safe(explanation.label)} <small>{safe(percent(explanation.probabilities[explanation.label]))}</small>"
 
 
 def _notes(explanation: Explanation) -> list[str]:
     notes = []
     predicted = explanation.prediction if isinstance(explanation.prediction, list) else [explanation.prediction]
     if explanation.label is not None and explanation.label not in predicted:
-        names = ", ".join(f"{_safe(name)} ({_percent(explanation.probabilities[name])})" for name in predicted)
+        names = ", ".join(f"{safe(name)} ({safe(percent(explanation.probabilities[name]))})" for name in predicted)
         notes.append(f"This is not what the model predicts: {names or 'no label at all'}.")
     if explanation.cut:
         notes.append("The text is longer than the model reads. The grey part was not read.")
@@ -62,7 +65,7 @@ def _notes(explanation: Explanation) -> list[str]:
         notes.append("There is no token in this text: the answer is the model's answer to nothing.")
     if explanation.global_query is None:
         notes.append(
-            f"The method <q>{_safe(explanation.mixer)}</q> forms no global query and no global key: the text can be "
+            f"The method <q>{safe(explanation.mixer)}</q> forms no global query and no global key: the text can be "
             "shaded by effect and by pooling only."
         )
     return [f'<p class="note">{note}</p>' for note in notes]
@@ -75,8 +78,8 @@ def _probabilities(explanation: Explanation) -> str:
     shown = ranked[:_MOST_LABELS]
     shown += [one for one in ranked[_MOST_LABELS:] if one[0] == explanation.label]
     rows = [
-        f"<dt{' class=explained' * (name == explanation.label)}>{_safe(name)}</dt>"
-        f'<dd class="number">{_percent(chance)}</dd>{_bar(chance)}'
+        f"<dt{' class=explained' * (name == explanation.label)}>{safe(name)}</dt>"
+        f'<dd class="number">{safe(percent(chance))}</dd>{_bar(chance)}'
         for name, chance in shown
     ]
     hidden = len(ranked) - len(shown)
@@ -84,14 +87,13 @@ def _probabilities(explanation: Explanation) -> str:
     return f'<section><h2>Probabilities</h2><dl class="bars">{"".join(rows)}</dl>{more}</section>'
 
 
-def _words(heading: str, side: str, words: list[Word], piece_of_token: list[int]) -> str:
-    largest = max((abs(word.effect) for word in words), default=0.0)
+def _words(heading: str, side: str, words: list[Word], largest: float, piece_of_token: list[int]) -> str:
     rows = []
     for word in words:
         places = sorted({piece_of_token[token] for token in word.places})
         count = f' <span class="times">×{len(places)}</span>' if len(places) > 1 else ""
         rows.append(
-            f'<dt><button type="button" data-places="{places}"><bdi>{_safe(word.word)}</bdi></button>{count}</dt>'
+            f'<dt><button type="button" data-places="{places}"><bdi>{safe(word.word)}</bdi></button>{count}</dt>'
             f'<dd class="number">{signed(word.effect)}</dd>{_bar(abs(word.effect) / largest)}'
         )
     content = f'<dl class="bars {side}">{"".join(rows)}</dl>' if rows else '<p class="note">Nothing.</p>'
@@ -127,14 +129,14 @@ def _scatter(explanation: Explanation) -> str:
     effects = explanation.effect[removals.places]
     step = 1 / max(1, len(effects) - 1)
     dots = "".join(
-        f'<circle cx="{12 + 158 * step * x:.1f}" cy="{112 - 106 * step * y:.1f}" r="3"{" class=minus" * minus} />'
+        f'<circle cx="{12 + 158 * step * x:.1f}" cy="{118 - 100 * step * y:.1f}" r="3"{" class=minus" * minus} />'
         for x, y, minus in zip(_ranks(effects), _ranks(removals.effects), (effects < 0).tolist(), strict=True)
     )
-    axes = '<path d="M5 4V119H172" />'
-    names = '<text x="172" y="128" text-anchor="end">rank by effect →</text>'
-    names += '<text x="9" y="10">↑ by loss when removed</text>'
+    axes = '<path d="M5 12V125H172" />'
+    names = '<text x="172" y="134" text-anchor="end">rank by effect →</text>'
+    names += '<text x="2" y="8">↑ rank by loss when removed</text>'
     label = f"{len(effects)} tokens, ranked by effect and by what is lost when they are removed"
-    return f'<svg viewBox="0 0 176 130" role="img" aria-label="{label}">{axes}{names}{dots}</svg>'
+    return f'<svg viewBox="0 0 176 136" role="img" aria-label="{label}">{axes}{names}{dots}</svg>'
 
 
 def _ranks(values: np.ndarray) -> list[int]:
@@ -146,7 +148,7 @@ def guide(explanation: Explanation) -> str:
     if explanation.label is None:
         score, unit = "the predicted number", "It is in the units of that number."
     else:
-        score = f"the log-odds of <q>{_safe(explanation.label)}</q>, log(p / (1 − p)), here {signed(explanation.score)}"
+        score = f"the log-odds of <q>{safe(explanation.label)}</q>, log(p / (1 − p)), here {signed(explanation.score)}"
         unit = "An effect of +1 would multiply the odds of the label by about 2.7."
     mean = ", measured from the average token of this text" if explanation.baseline == "mean" else ""
     paragraphs = [
@@ -177,11 +179,6 @@ def signed(value: float) -> str:
     return f"{'−' if value < 0 else '+'}{f'{abs(value):.6f}' if 'e-' in digits else digits}"
 
 
-def _percent(chance: float) -> str:
-    if 0.9995 <= chance < 1:
-        return "&gt;99.9%"
-    return "&lt;0.1%" if 0 < chance < 0.0005 else f"{chance:.1%}"
-
-
-def _safe(content: str) -> str:
-    return escape(valid_unicode(content))
+def safe(content: str, quote: bool = True) -> str:
+    """Any string as HTML that shows it and does nothing else."""
+    return escape(valid_unicode(content), quote=quote).translate(_PICTURES)

@@ -85,7 +85,9 @@ class Explanation:
         return speaking_for, against
 
     def __str__(self) -> str:
-        answer = f"{self.score:,.6g}" if self.label is None else f"{self.label} ({self.probabilities[self.label]:.1%})"
+        answer = (
+            f"{self.score:,.6g}" if self.label is None else f"{self.label} ({percent(self.probabilities[self.label])})"
+        )
         lines = [f"{answer}, {len(self.tokens):,} tokens{' of a longer text' * self.cut}"]
         for side, words in zip(("for", "against"), self.strongest(5), strict=True):
             lines.append(f"  {side:9}" + (", ".join(f"{word.word} {word.effect:+.3g}" for word in words) or "nothing"))
@@ -126,6 +128,13 @@ class Explanation:
         """In a notebook: the page in a frame of its own, so that neither disturbs the other."""
         frame = 'sandbox="allow-scripts" style="width: 100%; height: 640px; border: 1px solid #8884"'
         return f'<iframe title="Explanation" {frame} srcdoc="{html.escape(self.to_html())}"></iframe>'
+
+
+def percent(chance: float) -> str:
+    """A probability for people: neither certain nor impossible unless it is."""
+    if 0.9995 <= chance < 1:
+        return ">99.9%"
+    return "<0.1%" if 0 < chance < 0.0005 else f"{chance:.1%}"
 
 
 def _plain(word: Word) -> dict[str, Any]:

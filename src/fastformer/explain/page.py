@@ -8,20 +8,16 @@ Everything of the text is escaped, and the page forbids the network and any scri
 import base64
 import hashlib
 import json
-from html import escape
 from importlib.resources import files
 from string import Template
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastformer.data.tokenizers import valid_unicode
 from fastformer.explain import cards
 from fastformer.explain.explanation import Explanation
 
 LEVELS = 8  # shades to either side; they grow with the square root of a number, so that small ones show
-# HTML cannot hold control characters: their pictures stand for them.
-_PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n\r"} | {127: 0x2421}
 
 
 class Piece(NamedTuple):
@@ -43,7 +39,7 @@ def page(explanation: Explanation) -> str:
         script_hash=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
         title=cards.title(explanation),
         style=style,
-        header=cards.header(explanation, _places(explanation, pieces)),
+        header=cards.header(explanation, _places(pieces)),
         controls=_controls(explanation),
         least=f"{cards.signed(-largest)} against",
         swatches="".join(f'<span class="{_shade(level * abs(level), LEVELS**2)}"></span>' for level in levels),
@@ -84,7 +80,7 @@ def _added_up(values: np.ndarray, pieces: list[Piece]) -> np.ndarray:
     return np.add.reduceat(values, [piece.tokens[0] for piece in pieces], axis=-1)
 
 
-def _places(explanation: Explanation, pieces: list[Piece]) -> list[int]:
+def _places(pieces: list[Piece]) -> list[int]:
     """The number of the piece that each token stands in."""
     return [number for number, piece in enumerate(pieces) for _ in piece.tokens]
 
@@ -105,20 +101,16 @@ def _text(explanation: Explanation, pieces: list[Piece], effects: np.ndarray, la
         classes = " ".join(filter(None, [unknown, _shade(effect, largest)]))
         attributes = f' class="{classes}"' if classes else ""
         if piece.start == piece.end:
-            attributes += f' data-token="{escape(explanation.tokens[piece.tokens[0]])}"'
-        parts.append(f"<span{attributes}>{_escaped(text[piece.start : piece.end])}</span>")
+            attributes += f' data-token="{cards.safe(explanation.tokens[piece.tokens[0]])}"'
+        parts.append(f"<span{attributes}>{cards.safe(text[piece.start : piece.end], quote=False)}</span>")
         at = piece.end
     parts.append(_between(text[at:], explanation.cut))
     return "".join(parts)
 
 
 def _between(content: str, unread: bool) -> str:
-    written = _escaped(content)
+    written = cards.safe(content, quote=False)
     return f'<i class="unread">{written}</i>' if unread and content.strip() else written
-
-
-def _escaped(content: str) -> str:
-    return escape(valid_unicode(content), quote=False).translate(_PICTURES)
 
 
 def _controls(explanation: Explanation) -> str:
@@ -147,7 +139,7 @@ def _views(explanation: Explanation) -> list[tuple[str, np.ndarray]]:
 
 def _data(explanation: Explanation, pieces: list[Piece]) -> str:
     """The numbers behind the shades, as JSON that can stand in a script element."""
-    places = _places(explanation, pieces)
+    places = _places(pieces)
     lost = zip(explanation.removals.places.tolist(), explanation.removals.effects.tolist(), strict=True)
     content = {
         "levels": LEVELS,

@@ -76,6 +76,8 @@ def explain_text(
     placed = place_tokens(tokenizer, text, tokenizer.model_max_length)
     runner = TextRunner(model, tokenizer, tokenizer.model_max_length)
     [logits] = runner([text], lambda **inputs: model(**inputs).logits)
+    if not np.isfinite(logits).all():
+        raise UserError("the model's answer to this text is not a number; its training has gone wrong: train it again")
     target = _target(space, logits, label)
     score = log_odds(space, target)
     weights = token_weights(model, placed.ids)
