@@ -20,7 +20,7 @@ class Word(NamedTuple):
     places: list[int]  # numbers of its tokens
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
     """Why a classifier answered as it did on one text; every array is in the order of `tokens`.
 
@@ -32,7 +32,8 @@ class Explanation:
     effect: gradient times input. Positive speaks for the explained label, negative against it.
     baseline: what an input is measured from: `zero`, or the `mean` of the text.
     pooling: weight of each token in the text vector.
-    global_query, global_key: (layers, heads, tokens), weights in the global vectors; None for other mixers.
+    global_query, global_key: (layers, heads, tokens), weights in the global vectors; None for other mixers. The page
+        combines heads by their mean.
     removals: the check of `effect` against removing tokens, and its rank correlation.
     label: the label that is explained; None for a number.
     score: what the effects are effects on: the log-odds of `label`, log(p / (1 - p)), or the predicted number.
@@ -84,7 +85,7 @@ class Explanation:
         against = [word for word in self.words[: -count - 1 : -1] if word.effect < 0]
         return speaking_for, against
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         answer = (
             f"{self.score:,.6g}" if self.label is None else f"{self.label} ({percent(self.probabilities[self.label])})"
         )

@@ -56,10 +56,12 @@ def explain(
 
 
 def _source(export: Run) -> str:
-    """The run beside an export that has the name it was made from, as far as one can tell."""
-    place = export.folder.resolve()
-    source = place.with_name(place.name.removesuffix("-int8").removesuffix("-onnx"))
-    return f", {source}" if source != place and (source / RUN_FILE).is_file() else ""
+    """The run beside an export, where its name tells: `fastformer export` calls an export RUN-onnx or RUN-onnx-int8."""
+    name = export.folder.name.removesuffix("-int8").removesuffix("-onnx")
+    if name in ("", export.folder.name):
+        return ""
+    source = export.folder.with_name(name)
+    return f", {source}" if (source / RUN_FILE).is_file() else ""
 
 
 def explain_text(
