@@ -137,6 +137,33 @@ def embed(
 
 
 @app.command()
+def explain(
+    run: RunFolder,
+    text: Annotated[
+        str | None, typer.Argument(metavar="TEXT", help="The text itself, or - for standard input.")
+    ] = None,
+    file: Annotated[Path | None, typer.Option(help="A text file to explain, in place of TEXT.")] = None,
+    label: Annotated[str | None, typer.Option(help="Label to explain [default: the most probable one].")] = None,
+    baseline: Annotated[
+        str, typer.Option(help="Measure tokens from `zero` or from the `mean` token of the text.")
+    ] = "zero",
+    output: Annotated[Path, typer.Option(help="Page to write.")] = Path("explanation.html"),
+    json_: Json = False,
+) -> None:
+    """Show why a classifier answers as it does: a page with every token shaded by its effect and its weights.
+
+    Example: `fastformer explain runs/reviews "Dull and far too long." --output why.html`
+    """
+    from fastformer.run_folder import open_run
+    from fastformer.tasks.classification import explain as write
+
+    explanation = write(open_run(run), text, output, file=file, label=label, baseline=baseline)
+    if json_:
+        return print_json({**explanation.summary(), "output": str(output)})
+    print(f"{explanation}\nThe page is in {output}.")
+
+
+@app.command()
 def export(
     run: RunFolder,
     output: Annotated[

@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 from huggingface_hub import HfApi
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Encoding, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase, TokenizersBackend
 
 from fastformer.errors import UserError
@@ -150,7 +150,8 @@ def encode_batch(
 ) -> tuple[list[np.ndarray], int]:
     """Token ids (int32) of each text, and how many texts were cut at `max_length` tokens (None: no limit).
 
-    A foreign tokenizer's own special tokens are added, and counted in `max_length`.
+    A foreign tokenizer's own special tokens are added, and counted in `max_length`. `spans.py` also tells where each
+    token of a text stands.
     """
     extra = tokenizer.num_special_tokens_to_add()
     if max_length is not None and max_length <= extra:
@@ -164,6 +165,17 @@ def encode_batch(
 
 
 def _encode_in_rust(tokenizer, batch: list[str], max_length: int | None, extra: int, rows: list[np.ndarray]) -> int:
+    cut = 0
+    for encoding, was_cut in rust_encodings(tokenizer, batch, max_length, extra):
+        rows.append(np.array(encoding.ids, dtype=np.int32))
+        cut += was_cut
+    return cut
+
+
+def rust_encodings(
+    tokenizer: PreTrainedTokenizerBase, batch: list[str], max_length: int | None, extra: int, offsets: bool = False
+) -> Iterator[tuple[Encoding, bool]]:
+    """What a fast tokenizer's Rust half makes of each text, and whether it was cut; `offsets` take longer."""
     backend = tokenizer.backend_tokenizer
     # An earlier call, or the saved file, may have left these on. Written only when wrong: other threads may read.
     if backend.truncation is not None:
@@ -174,15 +186,12 @@ def _encode_in_rust(tokenizer, batch: list[str], max_length: int | None, extra: 
         backend.encode_special_tokens = tokenizer.split_special_tokens
     if isinstance(tokenizer, NltkTokenizer):
         batch = [tokenizer.split(text) for text in batch]
-    cut = 0
-    for encoding in backend.encode_batch_fast(batch, add_special_tokens=False):
-        if max_length is not None and len(encoding) > max_length - extra:
+    encode = backend.encode_batch if offsets else backend.encode_batch_fast
+    for encoding in encode(batch, add_special_tokens=False):
+        cut = max_length is not None and len(encoding) > max_length - extra
+        if cut:
             encoding.truncate(max_length - extra, direction=tokenizer.truncation_side)
-            cut += 1
-        if extra:
-            encoding = backend.post_process(encoding)
-        rows.append(np.array(encoding.ids, dtype=np.int32))
-    return cut
+        yield backend.post_process(encoding) if extra else encoding, cut
 
 
 def _encode_in_python(tokenizer, batch: list[str], max_length: int | None, extra: int, rows: list[np.ndarray]) -> int:
@@ -303,7 +312,7 @@ def _split(pattern: str) -> pre_tokenizers.PreTokenizer:
 
 
 def _batches(texts: Iterable[str], rows: int = 1000, characters: int = 1_000_000) -> Iterator[list[str]]:
-    """Lists of texts of bounded size. What UTF-8 cannot hold (a broken JSON escape, half a pair) becomes "?"."""
+    """Lists of texts of bounded size, in valid Unicode."""
     if isinstance(texts, str):
         raise UserError("expected several texts, got one string; put it in a list")
     batch: list[str] = []
@@ -311,13 +320,18 @@ def _batches(texts: Iterable[str], rows: int = 1000, characters: int = 1_000_000
     for number, text in enumerate(texts, 1):
         if not isinstance(text, str):
             raise UserError(f"text {number} is {text!r:.40}, not a string")
-        batch.append(text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8"))
+        batch.append(valid_unicode(text))
         size += len(text)
         if len(batch) >= rows or size >= characters:
             yield batch
             batch, size = [], 0
     if batch:
         yield batch
+
+
+def valid_unicode(text: str) -> str:
+    """The text with "?" for each character that UTF-8 cannot hold (half a pair, from a broken JSON escape)."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _from_hub(name: str) -> PreTrainedTokenizerBase:

@@ -16,11 +16,13 @@ class AdditivePooling(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Pool `x` (batch, length, width) to (batch, width); zeros for a row with no real token."""
+        return _weighted_sum(self.weights(x, mask), x)
+
+    def weights(self, x: Tensor, mask: Tensor) -> Tensor:
+        """The weight of each token (batch, length): 0 at padding; the others of a row sum to 1."""
         scores = map_parts(lambda part: self.score(torch.tanh(self.dense(x[part]))), x).squeeze(-1)
-        with torch.autocast(x.device.type, enabled=False):
-            scores = scores.to(_at_least_float32(x))
-            weights = scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(dim=-1) * mask
-            return _weighted_sum(weights, x)
+        scores = scores.to(_at_least_float32(x))
+        return scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(dim=-1) * mask
 
 
 class MeanPooling(nn.Module):
@@ -31,9 +33,12 @@ class MeanPooling(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Pool `x` (batch, length, width) to (batch, width); zeros for a row with no real token."""
-        with torch.autocast(x.device.type, enabled=False):
-            weights = mask.to(_at_least_float32(x))
-            return _weighted_sum(weights / weights.sum(dim=1, keepdim=True).clamp(min=1), x)
+        return _weighted_sum(self.weights(x, mask), x)
+
+    def weights(self, x: Tensor, mask: Tensor) -> Tensor:
+        """The weight of each token (batch, length): 0 at padding; the others of a row sum to 1."""
+        real = mask.to(_at_least_float32(x))
+        return real / real.sum(dim=1, keepdim=True).clamp(min=1)
 
 
 class FirstPooling(nn.Module):
@@ -47,13 +52,18 @@ class FirstPooling(nn.Module):
         first = mask.int().argmax(dim=1)[:, None, None].expand(-1, 1, x.shape[-1])
         return x.gather(1, first).squeeze(1) * mask.any(dim=1)[:, None]
 
+    def weights(self, x: Tensor, mask: Tensor) -> Tensor:
+        """The weight of each token (batch, length): 1 for the first real one of a row."""
+        return (mask & (mask.cumsum(dim=1) == 1)).to(_at_least_float32(x))
+
 
 def _at_least_float32(x: Tensor) -> torch.dtype:
     return torch.promote_types(x.dtype, torch.float32)
 
 
 def _weighted_sum(weights: Tensor, x: Tensor) -> Tensor:
-    return (weights[:, None] @ x.to(weights.dtype)).squeeze(1).to(x.dtype)
+    with torch.autocast(x.device.type, enabled=False):
+        return (weights[:, None] @ x.to(weights.dtype)).squeeze(1).to(x.dtype)
 
 
 POOLINGS = {"additive": AdditivePooling, "mean": MeanPooling, "first": FirstPooling}

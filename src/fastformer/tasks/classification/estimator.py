@@ -12,9 +12,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from fastformer.data.tables import Row
 from fastformer.errors import Interrupted, UserError
+from fastformer.explain import Explanation
 from fastformer.inference import TextRunner
 from fastformer.run_folder import claim_output, open_run, save_run
 from fastformer.tasks.classification.card import model_card
+from fastformer.tasks.classification.explain import explain_text
 from fastformer.tasks.classification.fit import fit_classifier
 from fastformer.tasks.classification.metrics import probabilities
 from fastformer.tasks.classification.presets import get_preset
@@ -128,6 +130,19 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         else:
             right = [set(ours) == set(theirs) for ours, theirs in zip(predicted, labels, strict=True)]
         return float(np.average(right, weights=sample_weight))
+
+    def explain(self, text: str, label: Any = None, baseline: str = "zero") -> Explanation:
+        """Why the model answers as it does on one text: weights and effects of its tokens.
+
+        `label` is the class to explain, by default the most probable one; `baseline="mean"` measures tokens from the
+        average one of the text. The result shows itself in a notebook; `.save("why.html")` writes it as a page.
+        """
+        check_is_fitted(self, "model_")
+        if not isinstance(text, str):
+            raise ValueError(f"explain takes one text, a string, not a {type(text).__name__}")
+        name = None if label is None else str(label)
+        parts = self.model_, self.tokenizer_, self._space
+        return explain_text(*parts, text, label=name, baseline=baseline, name=type(self).__name__)
 
     def save(self, folder: str | Path) -> None:
         """Save as a run folder, which the command line and transformers read too."""

@@ -229,14 +229,7 @@ class Classifier:
 
     def describe(self, logits: np.ndarray) -> dict[str, Any]:
         """A prediction as it is written out."""
-        if self.space.kind == "number":
-            return {"prediction": float(logits[0])}
-        chances = probabilities(self.space, logits)
-        named = {name: round(float(chance), 6) for name, chance in zip(self.space.names, chances, strict=True)}
-        if self.space.kind == "single":
-            return {"label": self.space.names[int(chances.argmax())], "probabilities": named}
-        chosen = [name for name, chance in zip(self.space.names, chances, strict=True) if chance > 0.5]
-        return {"labels": chosen, "probabilities": named}
+        return describe(self.space, logits)
 
     def columns(self, text_column: str | None, label_column: str | None) -> tuple[str | None, str | None]:
         """Column names as given, or as they were in training."""
@@ -247,6 +240,18 @@ class Classifier:
         if source == "-":
             raise UserError("scoring needs a file: standard input does not say which column is the label")
         return Table(source, *self.columns(text_column, label_column), label_kind=self.space.kind, split="test")
+
+
+def describe(space: LabelSpace, logits: np.ndarray) -> dict[str, Any]:
+    """The prediction that the logits of one text make: `label`, `labels` or `prediction`, and `probabilities`."""
+    if space.kind == "number":
+        return {"prediction": float(logits[0])}
+    chances = probabilities(space, logits)
+    named = {name: round(float(chance), 6) for name, chance in zip(space.names, chances, strict=True)}
+    if space.kind == "single":
+        return {"label": space.names[int(chances.argmax())], "probabilities": named}
+    chosen = [name for name, chance in zip(space.names, chances, strict=True) if chance > 0.5]
+    return {"labels": chosen, "probabilities": named}
 
 
 def _score(runner: TextRunner, space: LabelSpace, rows: Iterable[Row], where: str, show: bool) -> dict[str, float]:

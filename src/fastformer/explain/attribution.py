@@ -1,0 +1,145 @@
+"""What each token of a text has to do with a classifier's answer.
+
+Weights are the model's own: how much each token gives to the global query, the global key and the text vector.
+
+The effect of a token is the gradient of a score times the token's input. With x_i what the encoder is given for token
+i (its word vector, and whatever is added to it) and b_i the part of x_i that stands for the pair of words (i - 1, i),
+
+    e_i = ∂s/∂x_i · x_i + ∂s/∂b_{i+1} · b_{i+1}
+
+The second term is there where a model reads word pairs: without token i there is no pair (i, i + 1) either. With
+`baseline="mean"` the last factor of the first term is x_i minus the mean over the text: when a token goes, attention
+does not read zeros in its place but gives its share to the others.
+
+A model with an n-gram channel adds linear scores of the words and word pairs that the text contains; the same formula,
+with their presence as the input, gives their part (`NgramChannel.token_effects`).
+
+A gradient tells of small changes only. Whether that holds for a whole token is checked by removing some tokens, one at
+a time, and running the model again.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy.stats import spearmanr
+from torch import Tensor, nn
+
+from fastformer.data.batches import pad_batch
+from fastformer.errors import UserError
+from fastformer.inference import BATCH_TOKENS
+from fastformer.modeling import FastformerForSequenceClassification
+
+BASELINES = ("zero", "mean")
+Score = Callable[[Tensor], Tensor]  # logits (batch, outputs) -> what is explained (batch)
+
+
+class Weights(NamedTuple):
+    """Weights of one text. Each row sums to 1 over the tokens; mixers other than Fastformer have no global vectors."""
+
+    pooling: np.ndarray  # (tokens)
+    global_query: np.ndarray | None  # (layers, heads, tokens)
+    global_key: np.ndarray | None
+
+
+class Removals(NamedTuple):
+    """Some tokens, and what the score really loses without each of them."""
+
+    places: np.ndarray  # numbers of the tokens
+    effects: np.ndarray  # score of the text - score of the text without the token
+    correlation: float | None  # Spearman's rank correlation with the gradient's effects; None: not enough to compare
+
+
+def token_weights(model: FastformerForSequenceClassification, ids: np.ndarray) -> Weights:
+    """Weights of the global query, the global key (every layer and head) and the pooling."""
+    encoder = model.fastformer
+    weighs = all(hasattr(layer.mixer, "forward_with_weights") for layer in encoder.layers) and len(encoder.layers) > 0
+    inputs = _inputs(model, [ids])
+    with torch.inference_mode():
+        output = encoder(**inputs, output_attentions=weighs)
+        pooling = encoder.pooler.weights(output.last_hidden_state, inputs["attention_mask"].bool())
+    pooling = pooling[0, : len(ids)].float().cpu().numpy()
+    if not weighs:
+        return Weights(pooling, None, None)
+    layers = torch.cat(output.attentions)[..., : len(ids)].float().cpu().numpy()  # layers, 2, heads, tokens
+    return Weights(pooling, layers[:, 0], layers[:, 1])
+
+
+def token_effects(
+    model: FastformerForSequenceClassification, ids: np.ndarray, score: Score, baseline: str = "zero"
+) -> np.ndarray:
+    """Gradient times input of every token (the formula above), the input as it is or from the mean of the text."""
+    if baseline not in BASELINES:
+        raise UserError(f"unknown baseline {baseline!r}; choose from {', '.join(BASELINES)}")
+    embeddings = model.fastformer.embeddings
+    sources = [embeddings] if embeddings.bigram_embeddings is None else [embeddings, embeddings.bigram_embeddings]
+    with torch.enable_grad(), _outputs(sources) as outputs:
+        logits = model(**_inputs(model, [ids])).logits
+        explained = score(logits).sum()
+    vectors = [outputs[source] for source in sources]
+    *gradients, of_logits = torch.autograd.grad(explained, [*vectors, logits])
+    inputs = [vector.detach() for vector in vectors]
+    if baseline == "mean":
+        inputs[0] = inputs[0] - inputs[0].mean(dim=1, keepdim=True)
+    products = [(gradient * vector).sum(dim=-1)[0] for gradient, vector in zip(gradients, inputs, strict=True)]
+    effects = products[0]
+    for pairs in products[1:]:  # the pair at the next place
+        effects[:-1] += pairs[1:]
+    effects = effects[: len(ids)]
+    if model.ngrams is not None and len(ids):
+        effects = effects + model.ngrams.token_effects(torch.from_numpy(ids.astype(np.int64))) @ of_logits[0]
+    return effects.float().cpu().numpy()
+
+
+@contextmanager
+def _outputs(modules: Sequence[nn.Module]) -> Iterator[dict[nn.Module, Tensor]]:
+    """Keep what each module gives out, as a tensor that a gradient can be asked for even if the weights are frozen."""
+    kept: dict[nn.Module, Tensor] = {}
+
+    def keep(module: nn.Module, _: tuple, output: Tensor) -> None:
+        kept[module] = output if output.requires_grad else output.requires_grad_()
+
+    hooks = [module.register_forward_hook(keep) for module in modules]
+    try:
+        yield kept
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def check_by_removal(
+    model: FastformerForSequenceClassification,
+    ids: np.ndarray,
+    score: Score,
+    effects: np.ndarray,
+    candidates: np.ndarray,
+    most: int = 40,
+) -> Removals:
+    """Remove up to `most` of the `candidates`, spread evenly over their ranking by effect, one at a time."""
+    ranking = candidates[np.argsort(effects[candidates], kind="stable")]
+    places = ranking[np.linspace(0, len(ranking) - 1, min(most, len(ranking))).round().astype(int)]
+    changes = removal_effects(model, ids, score, places)
+    comparable = len(places) > 2 and np.ptp(effects[places]) > 0 and np.ptp(changes) > 0
+    correlation = float(spearmanr(effects[places], changes).statistic) if comparable else None
+    return Removals(places, changes, correlation)
+
+
+@torch.inference_mode()
+def removal_effects(
+    model: FastformerForSequenceClassification, ids: np.ndarray, score: Score, places: Sequence[int]
+) -> np.ndarray:
+    """The score of the text minus its score without the token at each place: its neighbours become neighbours."""
+    whole = score(model(**_inputs(model, [ids])).logits)
+    rows = max(1, BATCH_TOKENS // max(1, len(ids)))
+    changes = [np.zeros(0, dtype=np.float32)]
+    for start in range(0, len(places), rows):
+        shorter = [np.delete(ids, place) for place in places[start : start + rows]]
+        changes.append((whole - score(model(**_inputs(model, shorter)).logits)).float().cpu().numpy())
+    return np.concatenate(changes)
+
+
+def _inputs(model: FastformerForSequenceClassification, texts: list[np.ndarray]) -> dict[str, Tensor]:
+    padded = pad_batch(texts, model.config.pad_token_id)
+    return {name: tensor.to(model.device) for name, tensor in padded.items()}

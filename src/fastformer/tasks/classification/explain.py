@@ -1,0 +1,144 @@
+"""`fastformer explain` and `TextClassifier.explain`: why a classifier answers as it does on one text.
+
+What is explained is the log-odds of a label, log(p / (1 - p)): for one label a text z_c - log Σ_{j≠c} exp z_j, for
+several labels z_c alone, with z the logits. Unlike a logit it does not move when all logits move alike, which changes
+no prediction; unlike a probability it has no ceiling; and it weighs the other classes by how near they are, so that
+the explanation is about the choice that was made. For a number it is the number.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from fastformer.data.spans import place_tokens
+from fastformer.errors import UserError
+from fastformer.explain import Explanation
+from fastformer.explain.attribution import Score, check_by_removal, token_effects, token_weights
+from fastformer.files import writing_text
+from fastformer.inference import TextRunner
+from fastformer.modeling import FastformerForSequenceClassification
+from fastformer.run_folder import RUN_FILE, Run
+from fastformer.tasks.classification.data import LabelSpace
+from fastformer.tasks.classification.verbs import Classifier, describe
+
+
+def explain(
+    run: Run,
+    text: str | None,
+    output: str | Path,
+    *,
+    file: str | Path | None = None,
+    label: str | None = None,
+    baseline: str = "zero",
+) -> Explanation:
+    """Explain a run's answer on one text and write the page; the text is given itself, as `-` or in a file.
+
+    `label` is the label to explain, by default the most probable one; `baseline` as in `token_effects`.
+    """
+    if run.task != "classification":
+        raise UserError(f"{run.folder}: only classifiers can be explained; this run is for {run.task}")
+    if run.is_export:
+        raise UserError(
+            f"{run.folder}: is an export, which has no gradients; give the run it was made from{_source(run)}"
+        )
+    text = read_text(text, file)
+    with writing_text(output) as page:  # a place that cannot be written to fails here, before any work
+        loaded = Classifier(run)
+        name = run.folder.resolve().name
+        parts = loaded.model, loaded.runner.tokenizer, loaded.space
+        explanation = explain_text(*parts, text, label=label, baseline=baseline, name=name)
+        page.write(explanation.to_html())
+    return explanation
+
+
+def _source(export: Run) -> str:
+    """The run beside an export, where its name tells: `fastformer export` calls an export RUN-onnx or RUN-onnx-int8."""
+    name = export.folder.name.removesuffix("-int8").removesuffix("-onnx")
+    if name in ("", export.folder.name):
+        return ""
+    source = export.folder.with_name(name)
+    return f", {source}" if (source / RUN_FILE).is_file() else ""
+
+
+def explain_text(
+    model: FastformerForSequenceClassification,
+    tokenizer: PreTrainedTokenizerBase,
+    space: LabelSpace,
+    text: str,
+    *,
+    label: str | None = None,
+    baseline: str = "zero",
+    name: str = "",
+) -> Explanation:
+    """Explain the answer of a loaded classifier, which is called `name`, on one text."""
+    placed = place_tokens(tokenizer, text, tokenizer.model_max_length)
+    runner = TextRunner(model, tokenizer, tokenizer.model_max_length)
+    [logits] = runner([text], lambda **inputs: model(**inputs).logits)
+    if not np.isfinite(logits).all():
+        raise UserError("the model's answer to this text is not a number; its training has gone wrong: train it again")
+    target = _target(space, logits, label)
+    score = log_odds(space, target)
+    weights = token_weights(model, placed.ids)
+    effects = token_effects(model, placed.ids, score, baseline)
+    in_text = np.flatnonzero(placed.spans[:, 0] < placed.spans[:, 1])
+    answer = describe(space, logits)
+    return Explanation(
+        text=text,
+        tokens=placed.names,
+        spans=placed.spans,
+        unknown=placed.ids == (-1 if tokenizer.unk_token_id is None else tokenizer.unk_token_id),
+        cut=placed.cut,
+        effect=effects,
+        baseline=baseline,
+        pooling=weights.pooling,
+        global_query=weights.global_query,
+        global_key=weights.global_key,
+        removals=check_by_removal(model, placed.ids, score, effects, in_text),
+        label=space.names[target] if space.names else None,
+        score=float(score(torch.from_numpy(logits)[None])),
+        prediction=next(iter(answer.values())),
+        probabilities=answer.get("probabilities", {}),
+        model=name,
+        mixer=model.config.mixer,
+    )
+
+
+def log_odds(space: LabelSpace, target: int) -> Score:
+    """The score of the class number `target` (or of the number that a regression predicts)."""
+
+    def score(logits: Tensor) -> Tensor:
+        if space.kind != "single":
+            return logits[:, target]
+        others = torch.cat([logits[:, :target], logits[:, target + 1 :]], dim=1)
+        return logits[:, target] - others.logsumexp(dim=1)
+
+    return score
+
+
+def _target(space: LabelSpace, logits: np.ndarray, label: str | None) -> int:
+    """The class to explain: the one that is asked for, or the most probable."""
+    if label is None:
+        return int(logits.argmax())
+    if label not in space.names:
+        known = ", ".join(space.names[:10]) + (", …" if len(space.names) > 10 else "")
+        raise UserError(f"the model has no label {label!r}; choose from {known or 'none: it predicts a number'}")
+    return space.names.index(label)
+
+
+def read_text(text: str | None, file: str | Path | None = None) -> str:
+    """The text of a command: given itself, as `-` (standard input), or in a file."""
+    if (text is None) == (file is None):
+        raise UserError("give either the text (- reads standard input) or --file PATH")
+    if text is not None and text != "-":
+        return text
+    if file is not None and not Path(file).is_file():
+        raise UserError(f"{file}: no such file; check the path")
+    content = sys.stdin.buffer.read() if file is None else Path(file).read_bytes()
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file or 'standard input'}: not UTF-8 at byte {error.start:,}; save it as UTF-8") from None
