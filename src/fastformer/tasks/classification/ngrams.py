@@ -5,11 +5,13 @@ texts, not on those it was fitted to: every training text gets its logits from a
 (cross-fitting), and these say how sure the channel may be. The one that the model keeps is fitted to all of them.
 """
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold
 
@@ -135,7 +137,9 @@ def _regress(features: sparse.csr_matrix, labels: np.ndarray, classes: int) -> t
         bias[known] = np.log(np.bincount(labels, minlength=classes)[known] / len(labels))
         return weights, bias
     model = LogisticRegression(C=INVERSE_REGULARIZATION, max_iter=ITERATIONS, tol=1e-3)
-    model.fit(features, labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # to stop early is meant: the scores no longer change
+        model.fit(features, labels)
     coefficients, intercepts = model.coef_, model.intercept_
     if len(known) == 2:  # one row, for the second class against the first
         coefficients = np.concatenate([-coefficients, coefficients]) / 2
