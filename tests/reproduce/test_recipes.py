@@ -1,14 +1,16 @@
 """Recipes hold what the paper says: its numbers and sentences, compared with its LaTeX where that is at hand."""
 
 import re
+from dataclasses import dataclass
 
 import pytest
 
 from fastformer.benchmark.complexity import complexity
 from fastformer.errors import UserError
 from fastformer.mixers import available_mixers
-from fastformer.reproduce.comparison import settings_of
+from fastformer.reproduce.comparison import chosen, settings_of
 from fastformer.reproduce.recipes import PAPER_DATASETS, load_recipe, load_scale
+from fastformer.training import TrainingSettings
 
 RECIPES = ("table-classification", "figure-interaction", "figure-sharing", "table-complexity", "table-datasets")
 
@@ -128,6 +130,16 @@ def test_scales_reduce_all_methods_alike():
             )
     with pytest.raises(UserError, match="choose from full, cpu, small"):
         load_scale("version")
+
+
+def test_an_option_that_a_later_version_adds_leaves_finished_runs_valid():
+    @dataclass(frozen=True)
+    class Later(TrainingSettings):
+        new_option: bool = False
+
+    now, later = (kind(epochs=3, learning_rate=1e-3, seed=2) for kind in (TrainingSettings, Later))
+    assert chosen(now) == chosen(later) == {"epochs": 3, "learning_rate": 1e-3, "seed": 2}
+    assert chosen(Later(new_option=True)) == {"new_option": True}
 
 
 def test_claims_are_about_variants_of_their_recipe():

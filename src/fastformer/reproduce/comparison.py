@@ -7,7 +7,7 @@ brought together: mean and sample standard deviation over the seeds.
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -141,8 +141,9 @@ def _job(one: Prepared, variant: Variant, scale: Scale, seed: int, glove: str | 
             "recipe_version": scale.version,
             "data": one.about["fingerprint"],
             "mixer": variant.mixer,
+            "seed": seed,
             "glove": glove and {"name": Path(glove).name, "bytes": Path(glove).stat().st_size},
-            "settings": asdict(preset),
+            "settings": chosen(preset),
         },
         inputs={
             "preset": replace(preset, tokenizer=str(tokenizer.resolve())),
@@ -150,6 +151,21 @@ def _job(one: Prepared, variant: Variant, scale: Scale, seed: int, glove: str | 
             **{split: str(one.path(split).resolve()) for split in ("train", "validation", "test")},
         },
     )
+
+
+def chosen(settings: Any) -> dict[str, Any]:
+    """The fields of a settings class that are not at their default.
+
+    These determine a run, so that an option that a later version adds, and that is off, leaves finished runs valid.
+    """
+    found = {}
+    for one in fields(settings):
+        value = getattr(settings, one.name)
+        if is_dataclass(value):
+            found[one.name] = chosen(value)
+        elif value != one.default:
+            found[one.name] = value
+    return found
 
 
 def train_run(job: Job, folder: Path, show: bool) -> Metrics:
