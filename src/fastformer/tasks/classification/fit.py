@@ -31,7 +31,7 @@ from fastformer.tasks.classification.data import (
     hold_out,
     label_space,
 )
-from fastformer.tasks.classification.metrics import BEST_METRIC, SCORES, validation_scores
+from fastformer.tasks.classification.metrics import BEST_METRIC, scores, validation_scores
 from fastformer.tasks.classification.ngrams import ChannelSize, can_fit_channel, cross_fit, fit_channel
 from fastformer.tasks.classification.presets import Preset
 from fastformer.training import train_model
@@ -50,6 +50,7 @@ class Fitted:
     tokens: int  # of the texts trained on
     seconds: float
     history: list[dict[str, Any]]  # validation scores of every epoch
+    validation: dict[str, float]  # of the model, calibrated on the same texts
 
     def metrics(self) -> dict[str, Any]:
         """What metrics.json says of the training."""
@@ -57,14 +58,13 @@ class Fitted:
             {name.removeprefix("eval_"): value for name, value in epoch.items() if name.startswith("eval_")}
             for epoch in self.history
         ]
-        best = max(epochs, key=lambda epoch: epoch[BEST_METRIC[self.space.kind]])
         return {
             "train_seconds": round(self.seconds, 1),
             "peak_memory_gb": peak_memory_gb(),
             "rows": self.rows,
             "tokens": self.tokens,
             "parameters": self.model.num_parameters(),
-            "validation": {name: best[name] for name in SCORES[self.space.kind]},
+            "validation": self.validation,
             "epochs": epochs,
         }
 
@@ -168,14 +168,16 @@ def fit_classifier(
         show_progress=show_progress,
     )
     scale.fold_into(model)
+    logits, labels = _logits(model.eval(), tokenizer, validating), undo(validating.labels)
     if kind != "number":
-        heat = temperature(space, _logits(model.eval(), tokenizer, validating), validating.labels)
+        heat = temperature(space, logits, labels)
         divide_logits(model, heat)
+        logits /= heat
         if model.ngrams is not None and validation is None:  # the held-out texts have served: now learn from them too
             fit_channel(model.ngrams, Subset(encoded, np.arange(len(encoded))), size, seed, loudness / heat)
     rows = {"train": len(training), "validation": len(validating)}
-    tokens = int(training.lengths.sum())
-    return Fitted(model.eval(), tokenizer, space, preset, rows, tokens, time.monotonic() - started, history)
+    tokens, found = int(training.lengths.sum()), scores(space, logits, labels)
+    return Fitted(model.eval(), tokenizer, space, preset, rows, tokens, time.monotonic() - started, history, found)
 
 
 def _logits(

@@ -8,11 +8,6 @@ from sklearn.metrics import accuracy_score, f1_score, log_loss, mean_absolute_er
 
 from fastformer.tasks.classification.data import LabelSpace
 
-SCORES = {
-    "single": ("accuracy", "macro_f", "calibration_error"),
-    "multi": ("accuracy", "macro_f", "micro_f"),
-    "number": ("mse", "mae", "r2"),
-}
 # What picks the best epoch. The log loss judges every probability: on a few dozen held-out texts accuracies are chance.
 BEST_METRIC = {"single": "negative_log_loss", "multi": "micro_f", "number": "negative_mse"}
 
