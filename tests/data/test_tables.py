@@ -41,7 +41,7 @@ def write_table(path: Path, rows: list[Row]) -> Path:
             writer.writerows([Row._fields, *rows])
         text.flush()
     data = buffer.getvalue()
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
     return path
 
 
@@ -269,7 +269,7 @@ GOOD = '{"text": "x", "label": "a"}\n'
     ("name", "data", "options", "where", "says"),
     [
         ("a.csv", "", {}, "", "the file is empty; give a file with"),
-        ("a.jsonl.gz", gzip.compress(b""), {}, "", "the file is empty"),
+        ("a.jsonl.gz", gzip.compress(b"", mtime=0), {}, "", "the file is empty"),
         ("a.csv", "text,label\n", {}, "", "no rows; give a file with"),
         ("a.jsonl", "\n\n", {}, "", "no rows"),
         ("a.json", "[]", {}, "", "no rows"),
@@ -319,9 +319,9 @@ GOOD = '{"text": "x", "label": "a"}\n'
         ("a.json", b'[{"text": "\xff"}]', {}, ", after row 0", "not UTF-8"),
         ("a.txt", b"x\n\xff\n", {"label_kind": "none"}, ", line 2", "not UTF-8"),
         ("a.csv.gz", "text,label\nx,a\n", {}, "", "not a whole gzip file; compress it again, or take .gz off"),
-        ("a.csv.gz", gzip.compress(b"text,label\nx,a\n" * 99)[:-9], {}, "", "not a whole gzip file"),
+        ("a.csv.gz", gzip.compress(b"text,label\nx,a\n" * 99, mtime=0)[:-9], {}, "", "not a whole gzip file"),
         ("a.parquet", "PAR1 not at all PAR1", {}, "", "not a readable Parquet file ("),
-        ("a.parquet.gz", gzip.compress(b"nonsense"), {}, "", "not a readable Parquet file ("),
+        ("a.parquet.gz", gzip.compress(b"nonsense", mtime=0), {}, "", "not a readable Parquet file ("),
         ("a.txt", "x\n", {}, "", "plain lines have no labels; give CSV"),
         ("a.doc", "x\n", {}, "", "the name does not say what the file holds; end it in one of .csv"),
         (
