@@ -31,7 +31,7 @@ from fastformer.tasks.classification.data import (
     hold_out,
     label_space,
 )
-from fastformer.tasks.classification.metrics import BEST_METRIC, scores, validation_scores
+from fastformer.tasks.classification.metrics import best_metric, scores, validation_scores
 from fastformer.tasks.classification.ngrams import ChannelSize, can_fit_channel, cross_fit, fit_channel
 from fastformer.tasks.classification.presets import Preset
 from fastformer.training import train_model
@@ -132,14 +132,15 @@ def fit_classifier(
             validating = Subset(encoded, np.arange(len(encoded)))
         check_same_data(checkpoints, training, validating, resume)
 
-    preset = preset.for_size(len(training), int(training.lengths.sum()))
+    tokens = int(training.lengths.sum())
+    preset = preset.for_size(len(training), tokens)
     if init is not None:
         preset = replace(preset, model={**preset.model, **pair_rows_of(init)})
         if adapted:
-            rate = table_rate(int(training.lengths.sum()))
+            rate = table_rate(tokens)
             preset = replace(preset, training=replace(preset.training, table_rate=rate))
     set_seed(preset.training.seed)
-    model = _build_model(preset, mixer, tokenizer, space)
+    model = _build_model(preset, mixer, tokenizer, space, tokens)
     if model.ngrams is not None:
         torch.nn.init.zeros_(model.classifier.weight)  # beside the channel the encoder starts with nothing to say
     if init is not None and not resume:  # a checkpoint has all weights
@@ -147,9 +148,9 @@ def fit_classifier(
         warm_start(model, tokenizer, init, counts=counts, seed=preset.training.seed, show_progress=show_progress)
 
     if model.ngrams is not None:
-        size, seed = ChannelSize.of(model.config), preset.training.seed
-        training.extra["ngram_logits"], loudness = cross_fit(training, size, seed, show_progress)
-        fit_channel(model.ngrams, training, size, seed, loudness)
+        size = ChannelSize.of(model.config)
+        training.extra["ngram_logits"], loudness = cross_fit(training, size, preset.training.seed, show_progress)
+        fit_channel(model.ngrams, training, size, loudness)
 
     scale = _Standardizer.of(space, training.labels)
     for texts in {id(part.texts): part.texts for part in (training, validating)}.values():
@@ -162,7 +163,7 @@ def fit_classifier(
         settings=preset.training,
         collate=PadCollator(tokenizer.pad_token_id),
         compute_metrics=lambda result: validation_scores(space, undo(result.predictions), undo(result.label_ids)),
-        best_metric=BEST_METRIC[kind],
+        best_metric=best_metric(kind, len(validating)),
         folder=checkpoints,
         resume=resume,
         show_progress=show_progress,
@@ -174,9 +175,9 @@ def fit_classifier(
         divide_logits(model, heat)
         logits /= heat
         if model.ngrams is not None and validation is None:  # the held-out texts have served: now learn from them too
-            fit_channel(model.ngrams, Subset(encoded, np.arange(len(encoded))), size, seed, loudness / heat)
+            fit_channel(model.ngrams, Subset(encoded, np.arange(len(encoded))), size, loudness / heat)
     rows = {"train": len(training), "validation": len(validating)}
-    tokens, found = int(training.lengths.sum()), scores(space, logits, labels)
+    found = scores(space, logits, labels)
     return Fitted(model.eval(), tokenizer, space, preset, rows, tokens, time.monotonic() - started, history, found)
 
 
@@ -244,7 +245,7 @@ def _encode(rows, tokenizer, space, preset, path, where, total, show) -> Encoded
 
 
 def _build_model(
-    preset: Preset, mixer: str, tokenizer: PreTrainedTokenizerBase, space: LabelSpace
+    preset: Preset, mixer: str, tokenizer: PreTrainedTokenizerBase, space: LabelSpace, tokens: int
 ) -> FastformerForSequenceClassification:
     labels = {} if space.kind == "number" else {"id2label": dict(enumerate(space.names))}
     try:
@@ -256,7 +257,7 @@ def _build_model(
                 "vocab_size": 1 + max(tokenizer.get_vocab().values()),  # saved tokenizers may have gaps
                 "pad_token_id": tokenizer.pad_token_id,
                 "num_labels": space.size,
-                "ngram_channel": preset.model.get("ngram_channel", False) and can_fit_channel(space),
+                "ngram_channel": preset.model.get("ngram_channel", False) and can_fit_channel(space, tokens),
                 "problem_type": space.problem_type,
                 **labels,
             }

@@ -22,16 +22,16 @@ from fastformer.progress import progress_bar
 from fastformer.tasks.classification.calibration import temperature
 from fastformer.tasks.classification.data import LabelSpace
 
-MAX_TOKENS = 3_000_000  # the channel is fitted to a sample of the texts beyond this: its time and memory are bounded
+MAX_TOKENS = 4_000_000  # of training texts: with more the encoder by itself was better, and the fit grows long
 INVERSE_REGULARIZATION = 10.0
 ITERATIONS = 30
 MAX_CLASSES = 100  # beyond, the tables would outgrow the model
 MISSING_CLASS = -6.0  # logit of a class that a fold does not have
 
 
-def can_fit_channel(space: LabelSpace) -> bool:
-    """Whether there is a channel for such labels: one of not too many classes for a text."""
-    return space.kind == "single" and space.size <= MAX_CLASSES
+def can_fit_channel(space: LabelSpace, tokens: int) -> bool:
+    """Whether a channel is made: one of not too many classes for a text, and not too much text."""
+    return space.kind == "single" and space.size <= MAX_CLASSES and tokens <= MAX_TOKENS
 
 
 @dataclass
@@ -54,27 +54,24 @@ def cross_fit(texts: Subset, size: ChannelSize, seed: int, show_progress: bool =
     Regularized weights are too modest, by a factor that these logits tell. Left so, the encoder would first of all
     learn to speak louder.
     """
-    chosen, rest = _sample(texts, seed)
-    features, labels = _Features.of(texts, chosen, size), texts.labels[chosen]
+    order = np.random.default_rng([seed, 2]).permutation(len(texts))
+    features, labels = _Features.of(texts, order, size), texts.labels[order]
     logits = np.zeros((len(texts), size.classes), dtype=np.float32)
-    folds = min(len(chosen), 5 if len(chosen) < 2000 else 2)
+    folds = min(len(texts), 5 if len(texts) < 2000 else 2)
     with progress_bar("Fitting n-grams", total=folds, show=show_progress) as advance:
-        for training, held_out in KFold(folds).split(labels):  # in random order already
+        for training, held_out in KFold(folds).split(labels):
             weights, bias = _regress(features.rows[training], labels[training], size.classes)
-            logits[chosen[held_out]] = features.rows[held_out] @ weights + bias
+            logits[order[held_out]] = features.rows[held_out] @ weights + bias
             advance(1)
-    for part in np.array_split(rest, -(-len(rest) // 4096) or 1):  # beyond the sample: by the last channel
-        logits[part] = features.weighted(present(texts, part, size)) @ weights + bias
     space = LabelSpace("single", tuple(map(str, range(size.classes))))
-    loudness = 1 / temperature(space, logits[chosen], labels)
+    loudness = 1 / temperature(space, logits, texts.labels)
     return loudness * logits, loudness
 
 
-def fit_channel(channel: NgramChannel, texts: Subset, size: ChannelSize, seed: int, loudness: float) -> None:
+def fit_channel(channel: NgramChannel, texts: Subset, size: ChannelSize, loudness: float) -> None:
     """Fill the tables of `channel` with what logistic regression finds in encoded texts with one label each."""
-    chosen, _ = _sample(texts, seed)
-    features = _Features.of(texts, chosen, size)
-    weights, bias = _regress(features.rows, texts.labels[chosen], size.classes)
+    features = _Features.of(texts, np.arange(len(texts)), size)
+    weights, bias = _regress(features.rows, texts.labels, size.classes)
     table = np.zeros((size.vocab_size + 1 + size.buckets, size.classes + 1), dtype=np.float32)
     table[features.used, :-1], table[features.used, -1] = features.idf[:, None] * weights, features.idf**2
     with torch.no_grad():
@@ -82,13 +79,6 @@ def fit_channel(channel: NgramChannel, texts: Subset, size: ChannelSize, seed: i
         channel.pairs.copy_(torch.from_numpy(table[size.vocab_size + 1 :]))
         channel.bias.copy_(torch.from_numpy(bias))
         channel.scale(loudness)
-
-
-def _sample(texts: Subset, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Texts to fit to, of at most MAX_TOKENS, in random order; and the other ones."""
-    order = np.random.default_rng([seed, 2]).permutation(len(texts))
-    count = max(2, int(np.searchsorted(texts.lengths[order].cumsum(), MAX_TOKENS)) + 1)
-    return order[:count], order[count:]
 
 
 @dataclass
@@ -100,19 +90,15 @@ class _Features:
     idf: np.ndarray
 
     @classmethod
-    def of(cls, texts: Subset, chosen: np.ndarray, size: ChannelSize) -> "_Features":
-        found = present(texts, chosen, size)
+    def of(cls, texts: Subset, order: np.ndarray, size: ChannelSize) -> "_Features":
+        found = present(texts, order, size)
         documents = np.bincount(found.indices, minlength=found.shape[1])
         used = np.flatnonzero(documents >= 2)
-        features = cls(found, used, np.log((1 + len(chosen)) / (1 + documents[used])) + 1)
-        features.rows = features.weighted(found)
-        return features
-
-    def weighted(self, found: sparse.csr_matrix) -> sparse.csr_matrix:
-        rows = found[:, self.used]
-        rows.data = self.idf[rows.indices].astype(np.float32)
+        idf = np.log((1 + len(order)) / (1 + documents[used])) + 1
+        rows = found[:, used]
+        rows.data = idf[rows.indices].astype(np.float32)
         lengths = np.sqrt(rows.multiply(rows).sum(axis=1)).A1.clip(1e-6)
-        return sparse.diags_array((1 / lengths).astype(np.float32)).dot(rows).tocsr()
+        return cls(sparse.diags_array((1 / lengths).astype(np.float32)).dot(rows).tocsr(), used, idf)
 
 
 def present(texts: Subset, chosen: np.ndarray, size: ChannelSize) -> sparse.csr_matrix:
