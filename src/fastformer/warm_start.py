@@ -9,16 +9,14 @@ model's width (`data/word_vectors.py`):
 r is the root mean square of all numbers, so that E is of one size whatever its source, and s the size of an embedding
 that starts at random (`initializer_range`); weights that make frequent words small are those of SIF.
 
-Words that the source knows and no training text has are in the vocabulary too, as far as it has room: a new text may
-have them. On little data vectors move slowly (`table_rate`). docs/LOG.md has what was compared. The `paper-*` presets
-do none of this and take the vectors as they are.
+On little data vectors move slowly (`table_rate`). docs/LOG.md has what was compared. The `paper-*` presets do none of
+this and take the vectors as they are.
 
 An earlier run of ours gives all weights that mean the same here: the vectors of the words that both vocabularies have
 (the other words start at random, with the same mean and covariance), the encoder where mixer, names and shapes agree,
 word pairs where the vocabularies are the same, and the head where the labels are the same too.
 """
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -26,13 +24,13 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from fastformer.data.glove import glove_words, load_glove
+from fastformer.data.glove import load_glove
 from fastformer.data.word_vectors import fill_embedding
 from fastformer.errors import UserError
 from fastformer.modeling import FastformerConfig
 from fastformer.progress import progress_bar, say
 from fastformer.run_folder import RUN_FILE, Run, open_run
-from fastformer.word_encoder import encoder_words, open_encoder, word_vectors
+from fastformer.word_encoder import open_encoder, word_vectors
 
 RARE = 1e-3
 MUCH_DATA = 1_000_000  # tokens
@@ -58,14 +56,6 @@ def kind_of(init: str | Path) -> Literal["file", "encoder", "run"]:
 def tokenizer_of(init: str | Path | None) -> str | None:
     """The tokenizer that goes with a start: a run's own, so that all its weights mean the same; else none."""
     return str(init) if init is not None and kind_of(init) == "run" else None
-
-
-def words_of(init: str | Path, width: int) -> Iterable[str]:
-    """Words that a file or an encoder has vectors for, the frequent first: known, though no training text has them."""
-    path, kind = Path(init).expanduser(), kind_of(init)
-    if kind == "run":
-        return ()
-    return glove_words(path, width) if kind == "file" else encoder_words(open_encoder(path))
 
 
 def table_rate(tokens: int) -> float:

@@ -32,7 +32,6 @@ from fastformer.progress import progress_bar, quiet_libraries, say
 _READ = (".safetensors", ".json", ".txt", ".model")  # the files that decide what the vectors are
 _BATCH_TOKENS = 2048
 _LONGEST = 64  # tokens of a word that are read; a vocabulary may hold a line of dashes
-_BEGINNINGS = ("\N{LATIN CAPITAL LETTER G WITH DOT ABOVE}", "\N{LOWER ONE EIGHTH BLOCK}")
 _POOLINGS = {"mean": "mean", "mean_tokens": "mean", "cls": "first", "cls_token": "first"}
 
 
@@ -66,19 +65,6 @@ def open_encoder(folder: Path) -> EncoderFolder:
         reason = "only pickled weights, which can run code" if pickled else "no weights (*.safetensors)"
         raise UserError(f"{folder}: holds {reason}; load it where you trust it and save_pretrained it again")
     return EncoderFolder(home, pooling, normalize)
-
-
-def encoder_words(encoder: EncoderFolder) -> list[str]:
-    """The whole words of the encoder's own vocabulary, in its order: the frequent mostly come first."""
-    tokenizer = load_tokenizer(encoder.folder)
-    special = set(tokenizer.all_special_ids)
-    tokens = [(row, token) for token, row in tokenizer.get_vocab().items() if row not in special]
-    # Byte-level BPE and SentencePiece mark the beginning of a word, WordPiece what is none.
-    if any(token.startswith(_BEGINNINGS) for _, token in tokens):
-        whole = [row for row, token in tokens if token.startswith(_BEGINNINGS)]
-    else:
-        whole = [row for row, token in tokens if not token.startswith("##")]
-    return [tokenizer.decode([row]).strip() for row in sorted(whole)]
 
 
 def word_vectors(encoder: EncoderFolder, words: list[str], show_progress: bool = True) -> np.ndarray:

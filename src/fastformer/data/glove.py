@@ -55,15 +55,6 @@ def load_glove(
     return fill_embedding(list(found), known, missing, rows, width, seed=seed), len(found)
 
 
-def glove_words(path: str | Path, width: int) -> Iterator[str]:
-    """The words of the file that is read for `width`, in its order: the frequent come first."""
-    with _open(Path(path), width) as lines:
-        for number, line in enumerate(lines):
-            word, _, numbers = line.rstrip(b" \r\n").partition(b" ")
-            if number or b" " in numbers:  # the first line may be the header of word2vec's format
-                yield word.decode("utf-8", "replace")
-
-
 def _read(
     lines: Iterable[bytes], path: str | Path, wanted: set[bytes], progress: Callable[[int], None] | None
 ) -> dict[bytes, np.ndarray]:

@@ -99,26 +99,6 @@ def train_tokenizer(
     return tokenizer_class(tokenizer_object=backend, **settings)
 
 
-def add_words(tokenizer: TokenizersBackend, words: Iterable[str], vocab_size: int) -> None:
-    """Let a `word` or `nltk` tokenizer know further words, until it has `vocab_size`; others are left as they are.
-
-    A word that it would write otherwise or split is passed over: no text could ever give it.
-    """
-    backend = tokenizer.backend_tokenizer
-    if not isinstance(backend.model, models.WordLevel):
-        return
-    split = tokenizer.split if isinstance(tokenizer, NltkTokenizer) else str
-    vocabulary = backend.get_vocab()
-    for word in words:
-        if len(vocabulary) >= vocab_size:
-            break
-        if word not in vocabulary and split(word) == word == backend.normalizer.normalize_str(word):
-            pieces = backend.pre_tokenizer.pre_tokenize_str(word)
-            if [piece for piece, _ in pieces] == [word]:
-                vocabulary[word] = len(vocabulary)
-    backend.model = models.WordLevel(vocabulary, unk_token=SPECIAL_TOKENS["unk_token"])
-
-
 def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
     """Load a tokenizer from a saved folder, a bare tokenizer.json file or a Hub name, running no code from there.
 

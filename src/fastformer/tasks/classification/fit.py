@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase, set_seed
 
 from fastformer.data.batches import EncodedTexts, PadCollator, Subset, pad_batch, token_budget_batches
 from fastformer.data.tables import Row
-from fastformer.data.tokenizers import add_words, load_tokenizer, train_tokenizer
+from fastformer.data.tokenizers import load_tokenizer, train_tokenizer
 from fastformer.errors import UserError
 from fastformer.files import explain_full_disk
 from fastformer.inference import BATCH_TOKENS
@@ -35,7 +35,7 @@ from fastformer.tasks.classification.metrics import best_metric, scores, validat
 from fastformer.tasks.classification.ngrams import ChannelSize, can_fit_channel, cross_fit, fit_channel
 from fastformer.tasks.classification.presets import Preset
 from fastformer.training import train_model
-from fastformer.warm_start import kind_of, pair_rows_of, table_rate, warm_start, words_of
+from fastformer.warm_start import kind_of, pair_rows_of, table_rate, warm_start
 
 
 @dataclass
@@ -115,10 +115,8 @@ def fit_classifier(
         checkpoints.mkdir(parents=True, exist_ok=True)
         remember_settings(checkpoints, settings)
 
-        adapted = init is not None and preset.adapt_init
-        known_words = words_of(init, preset.model["hidden_size"]) if adapted else ()
         tokenizer, space, total = _read_vocabulary_and_labels(
-            train, kind, preset, known_words, checkpoints / "tokenizer", names[0], show_progress
+            train, kind, preset, checkpoints / "tokenizer", names[0], show_progress
         )
         for number, row in enumerate(test, 1):
             space.encode([row.label], names[2], number)
@@ -136,7 +134,7 @@ def fit_classifier(
     preset = preset.for_size(len(training), tokens)
     if init is not None:
         preset = replace(preset, model={**preset.model, **pair_rows_of(init)})
-        if adapted:
+        if preset.adapt_init:
             rate = table_rate(tokens)
             preset = replace(preset, training=replace(preset.training, table_rate=rate))
     set_seed(preset.training.seed)
@@ -144,7 +142,7 @@ def fit_classifier(
     if model.ngrams is not None:
         torch.nn.init.zeros_(model.classifier.weight)  # beside the channel the encoder starts with nothing to say
     if init is not None and not resume:  # a checkpoint has all weights
-        counts = training.texts.counts(model.config.vocab_size) if adapted else None
+        counts = training.texts.counts(model.config.vocab_size) if preset.adapt_init else None
         warm_start(model, tokenizer, init, counts=counts, seed=preset.training.seed, show_progress=show_progress)
 
     if model.ngrams is not None:
@@ -193,18 +191,9 @@ def _logits(
 
 
 def _read_vocabulary_and_labels(
-    rows: Iterable[Row],
-    kind: LabelKind,
-    preset: Preset,
-    known_words: Iterable[str],
-    folder: Path,
-    where: str,
-    show: bool,
+    rows: Iterable[Row], kind: LabelKind, preset: Preset, folder: Path, where: str, show: bool
 ) -> tuple[PreTrainedTokenizerBase, LabelSpace, int]:
-    """First reading: train the tokenizer (unless a saved one is given or training resumes) and collect the labels.
-
-    Where the texts leave room in the vocabulary, `known_words` have a place in it too.
-    """
+    """First reading: train the tokenizer (unless a saved one is given or training resumes) and collect the labels."""
     counter = LabelCounter(rows, kind)
     with progress_bar("Reading", show=show) as advance:
 
@@ -219,7 +208,6 @@ def _read_vocabulary_and_labels(
             tokenizer = train_tokenizer(
                 preset.tokenizer, texts(), vocab_size=preset.vocab_size, min_frequency=preset.min_frequency
             )
-            add_words(tokenizer, known_words, preset.vocab_size)
         else:
             tokenizer = load_tokenizer(preset.tokenizer)
         if not counter.total:
