@@ -89,7 +89,8 @@ def token_effects(
         effects[:-1] += pairs[1:]
     effects = effects[: len(ids)]
     if model.ngrams is not None and len(ids):
-        effects = effects + model.ngrams.token_effects(torch.from_numpy(ids.astype(np.int64))) @ of_logits[0]
+        tokens = torch.from_numpy(ids.astype(np.int64)).to(model.device)
+        effects = effects + model.ngrams.token_effects(tokens) @ of_logits[0]
     return effects.float().cpu().numpy()
 
 

@@ -153,9 +153,10 @@ def guide(explanation: Explanation) -> str:
     mean = ", measured from the average token of this text" if explanation.baseline == "mean" else ""
     paragraphs = [
         f"<b>Effect</b> is the gradient of {score}, times what the model is given for a token: its word vector and, "
-        f"where the model has them, the vectors of its position and of the pairs it forms with its neighbours{mean}. "
-        f"{unit} Blue speaks for the answer, orange and underlined against it. It is a first-order estimate, so the "
-        "page also says how well it agrees with really removing tokens."
+        f"where the model has them, the vectors of its position and of the pairs it forms with its neighbours{mean}; "
+        f"and, with an n-gram channel, the presence of the word and of its pairs. {unit} Blue speaks for the answer, "
+        "orange and underlined against it. It is a first-order estimate, so the page also says how well it agrees with "
+        "really removing tokens."
     ]
     if explanation.global_query is not None:
         paragraphs.append(
