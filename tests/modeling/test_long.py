@@ -1,4 +1,4 @@
-"""Long inputs: read in chunks, worked on in parts, and the answer is that of one piece."""
+"""Long inputs: worked on in parts, and the answer is that of one piece."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ import torch
 
 from fastformer import FastformerConfig, FastformerForSequenceClassification, FastformerModel, available_mixers
 from fastformer.benchmark.allocations import peak_bytes
-from fastformer.mixers import attentive_sum, build_mixer
+from fastformer.mixers import build_mixer
 from fastformer.modeling import parts
 
 SMALL = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 32, "vocab_size": 100}
@@ -16,11 +16,9 @@ SMALL = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 32, "
 
 @pytest.fixture
 def in_small_pieces(monkeypatch):
-    """Read in chunks of 64 tokens (the least), work in parts of 48."""
+    """Work in parts of 48 tokens."""
 
     def cut():
-        monkeypatch.setattr(attentive_sum, "_WHOLE_BYTES", 0)
-        monkeypatch.setattr(attentive_sum, "_CHUNK_BYTES", 0)
         monkeypatch.setattr(parts, "PART_TOKENS", 48)
 
     return cut
@@ -189,7 +187,6 @@ MILLION = """
 import resource, torch
 from fastformer import FastformerConfig, FastformerModel
 from fastformer.modeling import parts
-from fastformer.mixers import attentive_sum
 torch.manual_seed(0)
 model = FastformerModel(FastformerConfig(position_embedding_type="sinusoidal")).eval()
 ids = torch.randint(3, 30000, (1, 1_000_000))
@@ -198,7 +195,7 @@ before = peak()
 with torch.inference_mode():
     pooled = model(ids).pooler_output
 print(peak() - before)
-parts.PART_TOKENS = attentive_sum._WHOLE_BYTES = 10**12
+parts.PART_TOKENS = 10**12
 with torch.inference_mode():
     print((model(ids).pooler_output - pooled).abs().max().item())
 """

@@ -141,9 +141,7 @@ class FastformerMixer(nn.Module):
                 seen_query = query.flatten(1)[:, None] if self.full_width else query
                 score = seen_query * self._score(self.key_score, tokens.dtype) * self.head_size**-0.5
                 key_scores = self._scores_of_input(score, key_map)
-            pooled, tokens, key_weights = attentive_sum(
-                tokens, mask, key_scores, keep_weights=keep_weights, from_end=True
-            )
+            pooled, tokens, key_weights = attentive_sum(tokens, mask, key_scores, keep_weights=keep_weights)
             weights = None
             if keep_weights:
                 weights = torch.stack([query_weights.mT, key_weights.mT], dim=1)
