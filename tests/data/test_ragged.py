@@ -8,7 +8,7 @@ ROWS = [[3, 1, 4], [], [1, 5], [9], []]
 
 @pytest.fixture
 def ragged():
-    return Ragged.from_lengths(np.array(sum(ROWS, [])), np.array([len(row) for row in ROWS]))
+    return Ragged.from_lengths(np.array([value for row in ROWS for value in row]), np.array([len(row) for row in ROWS]))
 
 
 def as_lists(ragged):
@@ -41,5 +41,6 @@ def test_padded(ragged):
 
 def test_no_rows():
     empty = Ragged.from_lengths(np.zeros(0, dtype=int), np.zeros(0, dtype=int))
-    assert as_lists(empty) == [] and empty.padded()[0].shape == (0, 0)
+    assert as_lists(empty) == []
+    assert empty.padded()[0].shape == (0, 0)
     assert as_lists(empty.take(np.zeros(0, dtype=int))) == as_lists(empty.last(3)) == []
