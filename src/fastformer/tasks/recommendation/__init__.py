@@ -1,0 +1,1 @@
+"""News recommendation: who clicks what, from titles and click histories."""
