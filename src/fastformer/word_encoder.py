@@ -11,7 +11,6 @@ at any time.
 
 import hashlib
 import json
-import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from fastformer.data.tokenizers import encode_batch, load_tokenizer
 from fastformer.errors import UserError
-from fastformer.files import writing_aside
+from fastformer.files import cache_folder, writing_aside
 from fastformer.machine import tune
 from fastformer.progress import progress_bar, quiet_libraries, say
 
@@ -71,7 +70,7 @@ def open_encoder(folder: Path) -> EncoderFolder:
 
 def word_vectors(encoder: EncoderFolder, words: list[str], show_progress: bool = True) -> np.ndarray:
     """Vectors (words, the encoder's width), from the cache where they are there."""
-    cached = _cache_folder() / f"words-{_key(encoder, words)}.safetensors"
+    cached = cache_folder() / f"words-{_key(encoder, words)}.safetensors"
     with suppress(OSError, SafetensorError, KeyError):  # none there, or a broken one: made anew
         vectors = load_file(cached)["vectors"]
         if len(vectors) == len(words):
@@ -167,8 +166,3 @@ def _key(encoder: EncoderFolder, words: list[str]) -> str:
                 digest.update(f"{path.name}\0{hashlib.file_digest(file, 'blake2b').hexdigest()}\0".encode())
     digest.update(json.dumps([encoder.pooling, encoder.normalize, words]).encode())
     return digest.hexdigest()
-
-
-def _cache_folder() -> Path:
-    named = os.environ.get("FASTFORMER_CACHE")
-    return Path(named).expanduser() if named else Path.home() / ".cache" / "fastformer"

@@ -28,13 +28,12 @@ from fastformer.run_folder import CHECKPOINTS, claim_output, last_complete_check
 from fastformer.tasks.recommendation.card import model_card
 from fastformer.tasks.recommendation.clicks import Clicks
 from fastformer.tasks.recommendation.examples import ClickExamples, Titles, encode_titles, news_texts
-from fastformer.tasks.recommendation.metrics import impression_metrics
+from fastformer.tasks.recommendation.metrics import METRICS, impression_metrics
 from fastformer.tasks.recommendation.presets import Architecture, RecommendationPreset, get_architecture, get_preset
 from fastformer.tasks.recommendation.scoring import score_clicks
 from fastformer.training import train_model
 from fastformer.word_encoder import load_encoder, open_encoder
 
-SCORES = ("auc", "mrr", "ndcg@5", "ndcg@10")
 _MOST_HELD_OUT = 5000
 
 
@@ -87,7 +86,7 @@ def fit_recommender(
         def validate(recommender: PreTrainedModel) -> dict[str, float]:
             scores = score_clicks(recommender, validating_titles, validating, chosen.history_length)
             metrics = impression_metrics(scores, validating.labels, validating.candidates.offsets)
-            return {name: metrics[name] for name in SCORES}
+            return {name: metrics[name] for name in METRICS}
 
         history = train_model(
             recommender,
@@ -100,7 +99,7 @@ def fit_recommender(
             resume=resume,
             show_progress=show_progress,
         )
-    epochs_scores = [{name: epoch[f"eval_{name}"] for name in SCORES} for epoch in history]
+    epochs_scores = [{name: epoch[f"eval_{name}"] for name in METRICS} for epoch in history]
     metrics = {
         "train_seconds": round(time.monotonic() - started, 1),
         "peak_memory_gb": peak_memory_gb(),

@@ -18,8 +18,8 @@ from fastformer.progress import progress_bar, say
 from fastformer.run_folder import Run, claim_output, open_run, writing_run
 from fastformer.tasks.recommendation.card import ensemble_card
 from fastformer.tasks.recommendation.clicks import Clicks
-from fastformer.tasks.recommendation.fit import SCORES, fit_recommender
-from fastformer.tasks.recommendation.metrics import impression_metrics, ranks
+from fastformer.tasks.recommendation.fit import fit_recommender
+from fastformer.tasks.recommendation.metrics import METRICS, impression_metrics, ranks
 from fastformer.tasks.recommendation.mind import format_quirks, read_mind
 from fastformer.tasks.recommendation.scoring import (
     MEMBERS,
@@ -65,7 +65,7 @@ def evaluate(
     metrics = impression_metrics(
         score(run, clicks, show_progress=show_progress), clicks.labels, clicks.candidates.offsets
     )
-    return {"impressions": metrics["impressions"], **{name: metrics[name] for name in SCORES}}
+    return {"impressions": metrics["impressions"], **{name: metrics[name] for name in METRICS}}
 
 
 def predict(
