@@ -17,6 +17,7 @@ history that the model takes, zero where there is padding, so that a score depen
 """
 
 import math
+from itertools import pairwise
 
 import torch
 from huggingface_hub.dataclasses import strict
@@ -71,7 +72,7 @@ class FimForRecommendation(NewsRecommender):
         self.norms = nn.ModuleList([nn.LayerNorm(width, eps=config.layer_norm_eps) for _ in range(levels)])
         channels = [1 + levels, *config.cube_channels]
         layers: list[nn.Module] = []
-        for before, after in zip(channels, channels[1:], strict=False):
+        for before, after in pairwise(channels):
             layers += [nn.Conv3d(before, after, 3, padding=1), nn.ELU(), nn.MaxPool3d(3, ceil_mode=True)]
         self.cube = nn.Sequential(*layers, nn.Flatten())
         title, history = (_pooled(size, len(channels) - 1) for size in (config.max_title, config.max_history))

@@ -10,7 +10,7 @@ def model_card(record: dict[str, Any], metrics: dict[str, Any], name: str) -> st
     settings, scores = record["settings"], metrics["validation"]
     mixers = [f"{place} mixer `{record[key]}`" for place, key in (("news", "news_mixer"), ("user", "user_mixer"))]
     encoders = "".join(f", {text}" for text in mixers if "`None`" not in text)
-    source = record["data"].get("train")
+    source = f" of `{record['data']['train']}`" if record["data"] else ""
     table = markdown_table(
         ["", "impressions", *scores],
         [["validation", f"{metrics['rows']['validation']:,}", *(f"{score:.4f}" for score in scores.values())]],
@@ -27,7 +27,7 @@ recommendation`.
 
 {table}
 
-Trained on {metrics["rows"]["clicks"]:,} clicks of {metrics["rows"]["train"]:,} impressions{f" of `{source}`" if source else ""} \
+Trained on {metrics["rows"]["clicks"]:,} clicks of {metrics["rows"]["train"]:,} impressions{source} \
 and {metrics["news"]:,} news in {metrics["train_seconds"]:.0f} s; model `{record["model"]}`{encoders}, preset \
 `{record["preset"]}`, seed {settings["training"]["seed"]}, {metrics["parameters"]:,} parameters; \
 {settings["title_length"]} tokens of a title and {settings["history_length"]} clicks of a history are read.

@@ -42,11 +42,11 @@ def news_texts(news: pa.Table, fields: Sequence[str]) -> list[str]:
 
 
 def encode_titles(
-    news: pa.Table, tokenizer: PreTrainedTokenizerBase, fields: Sequence[str], max_length: int
+    news: pa.Table, tokenizer: PreTrainedTokenizerBase, fields: Sequence[str], max_length: int, show: bool = True
 ) -> Titles:
-    """Tokenize every news once; longer ones are cut, and counted in one line."""
+    """Tokenize every news once; longer ones are cut, and counted in one line if `show`."""
     encoded, cut = encode_batch(tokenizer, news_texts(news, fields), max_length)
-    if cut:
+    if cut and show:
         say(f"{cut:,} of {len(encoded):,} titles were longer than {max_length} tokens and were cut.")
     lengths = np.array([len(ids) for ids in encoded], dtype=np.int64)
     ids, _ = Ragged.from_lengths(np.concatenate([*encoded, np.zeros(0, np.int32)]), lengths).padded(

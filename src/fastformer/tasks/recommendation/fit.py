@@ -72,7 +72,7 @@ def fit_recommender(
         resume = _begin(checkpoints, _identity(model, architecture, plm, chosen), resume)
         training, validating = _split(train, validation, seed)
         tokenizer = _tokenizer(training.news, chosen, encoder, checkpoints / "tokenizer")
-        options = (tokenizer, chosen.fields, chosen.title_length)
+        options = (tokenizer, chosen.fields, chosen.title_length, show_progress)
         titles, validating_titles = (encode_titles(part.news, *options) for part in (training, validating))
         examples = ClickExamples(
             training, titles, negatives=chosen.negatives, max_history=chosen.history_length, seed=seed
@@ -158,7 +158,9 @@ def _split(train: Clicks, validation: Clicks | None, seed: int) -> tuple[Clicks,
         train, validation = train.take(np.sort(shuffled[share:])), train.take(np.sort(shuffled[:share]))
     clicked = np.add.reduceat(validation.labels, validation.candidates.offsets[:-1], dtype=np.int64)
     if not ((clicked > 0) & (clicked < validation.candidates.lengths)).any():
-        raise UserError("no impression to validate on has both a click and a non-click; give other data to --validation")
+        raise UserError(
+            "no impression to validate on has both a click and a non-click; give other data to --validation"
+        )
     return train, validation
 
 

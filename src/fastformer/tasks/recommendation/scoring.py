@@ -38,7 +38,7 @@ def score(run: Run | str | Path, clicks: Clicks, *, show_progress: bool = False)
     if members := members_of(run):
         return np.mean([score(member, clicks, show_progress=show_progress) for member in members], axis=0)
     recommender = Recommender(run)
-    titles = recommender.titles(clicks.news)
+    titles = recommender.titles(clicks.news, show_progress)
     return score_clicks(recommender.model, titles, clicks, recommender.max_history, show_progress=show_progress)
 
 
@@ -66,9 +66,9 @@ class Recommender:
         self.fields, self.max_title = settings["fields"], settings["title_length"]
         self.max_history = settings["history_length"]
 
-    def titles(self, news: pa.Table) -> Titles:
-        """Token ids of a table of news."""
-        return encode_titles(news, self.tokenizer, self.fields, self.max_title)
+    def titles(self, news: pa.Table, show: bool = False) -> Titles:
+        """Token ids of a table of news; if `show`, say how many were cut."""
+        return encode_titles(news, self.tokenizer, self.fields, self.max_title, show)
 
 
 def load_news(run: Run) -> pa.Table:

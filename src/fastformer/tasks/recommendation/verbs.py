@@ -13,7 +13,6 @@ import torch
 from fastformer.data.ragged import Ragged
 from fastformer.errors import UserError
 from fastformer.files import write_json, writing_aside
-from fastformer.modeling import FastformerForRecommendation
 from fastformer.progress import progress_bar, say
 from fastformer.run_folder import Run, claim_output, open_run, writing_run
 from fastformer.tasks.recommendation.card import ensemble_card
@@ -46,9 +45,7 @@ def train(
     clicks = _read(train, "required", show_progress)
     held_out = None if validation is None else _read(validation, "required", show_progress)
     sources = {"train": train, "validation": validation}
-    return fit_recommender(
-        clicks, held_out, Path(output), sources=sources, show_progress=show_progress, **options
-    )
+    return fit_recommender(clicks, held_out, Path(output), sources=sources, show_progress=show_progress, **options)
 
 
 def evaluate(
@@ -92,9 +89,8 @@ def predict(
 def zip_prediction(path: str | Path) -> Path:
     """Put a leaderboard file into a .zip beside it, under the name that the leaderboard wants; return its path."""
     path = Path(path)
-    with writing_aside(path.with_suffix(".zip")) as aside:
-        with zipfile.ZipFile(aside, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.write(path, "prediction.txt")
+    with writing_aside(path.with_suffix(".zip")) as aside, zipfile.ZipFile(aside, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(path, "prediction.txt")
     return path.with_suffix(".zip")
 
 
@@ -112,7 +108,7 @@ def embed(
     if members_of(check_task(run)) or run.record["model"] == "fim":
         raise UserError(f"{run.folder}: {run.record['model']} has no vector of a news; use another model")
     recommender = Recommender(run)
-    titles = recommender.titles(_read(source, "optional", show_progress).news)
+    titles = recommender.titles(_read(source, "optional", show_progress).news, show_progress)
     with progress_bar("Embedding", total=len(titles.lengths), show=show_progress) as advance, torch.inference_mode():
         vectors = encode_news(recommender.model, titles, advance).numpy()
     return write_vectors(output, iter(vectors), vectors.shape[1]), vectors.shape[1]
