@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,17 @@ def check_same_settings(checkpoints: Path, settings: dict[str, Any]) -> None:
 
 def check_same_data(checkpoints: Path, training: Subset, validating: Subset, resume: bool) -> None:
     """Remember a fingerprint of the encoded data; refuse to resume on other data."""
+    parts = {"train": training, "validation": validating}
+    arrays = {
+        name: (part.indices, part.texts.offsets, part.texts.labels, part.texts.tokens) for name, part in parts.items()
+    }
+    check_same_arrays(checkpoints, arrays, resume)
+
+
+def check_same_arrays(checkpoints: Path, parts: dict[str, Sequence[np.ndarray]], resume: bool) -> None:
+    """Remember a fingerprint of the arrays that each part of the data consists of; refuse to resume on others."""
     path = checkpoints / "data.json"
-    fingerprint = {"train": _fingerprint(training), "validation": _fingerprint(validating)}
+    fingerprint = {name: _fingerprint(arrays) for name, arrays in parts.items()}
     if resume and path.is_file() and json.loads(path.read_text(encoding="utf-8")) != fingerprint:
         raise UserError(
             f"{checkpoints.parent}: the data has changed since the run was interrupted; "
@@ -45,10 +55,9 @@ def check_same_data(checkpoints: Path, training: Subset, validating: Subset, res
     write_json(path, fingerprint)
 
 
-def _fingerprint(part: Subset) -> str:
+def _fingerprint(arrays: Sequence[np.ndarray]) -> str:
     digest = hashlib.blake2b(digest_size=16)
-    for array in (part.indices, part.texts.offsets, part.texts.labels):
-        digest.update(np.ascontiguousarray(array).data)
-    for start in range(0, len(part.texts.tokens), 1 << 24):
-        digest.update(np.ascontiguousarray(part.texts.tokens[start : start + (1 << 24)]).data)
+    for array in arrays:  # one may be a file larger than memory
+        for start in range(0, len(array), 1 << 24):
+            digest.update(np.ascontiguousarray(array[start : start + (1 << 24)]).data)
     return digest.hexdigest()

@@ -10,25 +10,35 @@ from transformers import (
 
 from fastformer.modeling.configuration import FastformerConfig
 from fastformer.modeling.encoder import FastformerModel, FastformerPreTrainedModel
+from fastformer.modeling.fim import FimConfig, FimForRecommendation
 from fastformer.modeling.heads import (
     FastformerForMaskedLM,
     FastformerForSequenceClassification,
     FastformerForTokenClassification,
 )
 from fastformer.modeling.official import load_official
+from fastformer.modeling.recommendation import FastformerForRecommendation, NewsRecommender, RecommendationConfig
 
 AutoConfig.register("fastformer", FastformerConfig)
 AutoModel.register(FastformerConfig, FastformerModel)
 AutoModelForSequenceClassification.register(FastformerConfig, FastformerForSequenceClassification)
 AutoModelForTokenClassification.register(FastformerConfig, FastformerForTokenClassification)
 AutoModelForMaskedLM.register(FastformerConfig, FastformerForMaskedLM)
+for _config, _model in ((RecommendationConfig, FastformerForRecommendation), (FimConfig, FimForRecommendation)):
+    AutoConfig.register(_config.model_type, _config)
+    AutoModel.register(_config, _model)
 
 __all__ = [
     "FastformerConfig",
     "FastformerForMaskedLM",
+    "FastformerForRecommendation",
     "FastformerForSequenceClassification",
     "FastformerForTokenClassification",
     "FastformerModel",
     "FastformerPreTrainedModel",
+    "FimConfig",
+    "FimForRecommendation",
+    "NewsRecommender",
+    "RecommendationConfig",
     "load_official",
 ]

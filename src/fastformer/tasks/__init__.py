@@ -8,6 +8,7 @@ from fastformer.errors import UserError
 TASKS = {
     "classification": "fastformer.tasks.classification",
     "masked-words": "fastformer.tasks.masked_words",
+    "recommendation": "fastformer.tasks.recommendation",
 }
 
 
