@@ -14,6 +14,7 @@ from fastformer.reproduce.recipes import load_recipe
 from fastformer.reproduce.recommendation import NAME, compare, load_methods, load_scale
 from fastformer.reproduce.report import claims, with_best_in_bold, write_report
 from fastformer.tasks.recommendation.metrics import METRICS
+from fastformer.word_encoder import open_encoder
 
 
 def table_recommendation(
@@ -32,6 +33,8 @@ def table_recommendation(
     and .json in `output`.
     """
     recipe, size, datasets, methods = load_recipe(NAME), load_scale(scale), parse_data(data), load_methods(plm)
+    if plm is not None:
+        open_encoder(Path(plm).expanduser())  # what is wrong with it is said now rather than after hours
     for dataset in datasets:
         if dataset.paper not in (None, "mind"):
             raise UserError(
