@@ -134,6 +134,8 @@ GOOD = "1\tU1\tnow\tN1\tN2-1 N3-0\n"
         (f"{GOOD}2\tU1\tnow\tN1\t \n", "line 2: no impression id or no candidates"),
         (f"{GOOD}\tU1\tnow\tN1\tN2-1\n", "line 2: no impression id or no candidates"),
         (f"{GOOD}2\tU1\tnow\tN1\tN2-1 N\xff-0\n".encode("latin-1"), "line 2: .*UTF-8"),
+        ("nothing of the kind\n", "line 1: 1 fields between tabs"),
+        (f"{GOOD}{GOOD}{GOOD}nothing\nof\nthe\nkind\n", "line 4: 1 fields between tabs"),
         ("\n  \n", "behaviors.tsv: holds blank lines only"),
         ("", "behaviors.tsv: is empty"),
     ],

@@ -63,11 +63,16 @@ class Behaviors:
 
     def _blocks(self) -> Iterator[_Block]:
         """The file in blocks; lines that do not have five fields are errors, blank ones are counted."""
-        odd: list[csv.InvalidRow] = []
+        odd: list[csv.InvalidRow] = []  # only blank ones pass the check below
 
         def keep_aside(row: csv.InvalidRow) -> str:
             odd.append(row)
             return "skip"
+
+        def check() -> None:
+            for row in odd:
+                if row.text.strip():
+                    raise self._mistake(row.number, f"{row.actual_columns} fields between tabs")
 
         start = 0  # rows before this block
         with self.path.open("rb") as file, self._explaining():
@@ -80,17 +85,15 @@ class Behaviors:
                 csv.ConvertOptions(column_types=dict.fromkeys(_FIELDS, pa.string()), strings_can_be_null=False),
             )
             for columns in reader:
-                for row in odd:
-                    if row.text.strip():
-                        raise self._mistake(row.number, f"{row.actual_columns} fields between tabs")
-                places = np.arange(start, start + columns.num_rows)
+                check()
+                lines = np.arange(start, start + columns.num_rows) + 1
                 start += columns.num_rows
-                lines = places + 1
                 for row in odd:  # in their order: each moves those behind it by one line
                     lines += lines >= row.number
                 real = _lengths(columns["impression id"]) + _lengths(columns["candidates"]) > 0
                 self.blank_lines += int((~real).sum())
                 yield _Block(columns.filter(pa.array(real)), lines[real], file.tell())
+            check()
         self.blank_lines += len(odd)
 
     def _add(self, block: _Block) -> None:
@@ -194,19 +197,27 @@ def _find(words: pa.Array, ids: pa.Array) -> np.ndarray:
     return pc.index_in(words, value_set=ids).fill_null(-1).to_numpy()
 
 
+def _bytes(words: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """The bytes of all words, and where each word starts, with one more for the end of the last."""
+    _, offsets, text = words.buffers()
+    offsets = np.frombuffer(offsets, np.int32, len(words) + 1, 4 * words.offset)
+    return np.frombuffer(text, np.uint8)[offsets[0] : offsets[-1]], offsets - offsets[0]
+
+
 def _has_label(words: pa.Array) -> np.ndarray:
-    return pc.match_substring_regex(words, ".-[01]$").to_numpy(zero_copy_only=False)
+    """Whether each word ends in -0 or -1, with an id before it; no word is empty."""
+    text, offsets = _bytes(words)
+    last = text[offsets[1:] - 1]
+    return (np.diff(offsets) > 2) & (text[offsets[1:] - 2] == ord("-")) & ((last == ord("0")) | (last == ord("1")))
 
 
 def _split_labels(words: pa.Array) -> tuple[pa.Array, np.ndarray]:
     """`N1-0` -> N1 and 0, for all at once: the last two bytes of each are cut out of the buffer they share."""
-    _, offsets, text = words.buffers()
-    offsets = np.frombuffer(offsets, np.int32, len(words) + 1, 4 * words.offset)
-    text = np.frombuffer(text, np.uint8)[offsets[0] : offsets[-1]]
-    ends = offsets[1:] - offsets[0]
+    text, offsets = _bytes(words)
+    ends = offsets[1:]
     kept = np.ones(len(text), dtype=bool)
     kept[ends - 1] = kept[ends - 2] = False
-    starts = offsets - offsets[0] - 2 * np.arange(len(offsets), dtype=np.int32)
+    starts = offsets - 2 * np.arange(len(offsets), dtype=np.int32)
     ids = pa.StringArray.from_buffers(len(words), pa.py_buffer(starts), pa.py_buffer(text[kept]))
     return ids, (text[ends - 1] - ord("0")).astype(np.int8)
 
