@@ -115,7 +115,7 @@ class Behaviors:
         rows = np.repeat(np.arange(len(lengths)), lengths)[numbers >= 0]
         self.missing += int((numbers < 0).sum())
         numbers = numbers[numbers >= 0]
-        self.repeated += len(rows) - len(np.unique(rows * len(self.ids) + numbers))
+        self.repeated += int((np.diff(np.sort(rows * len(self.ids) + numbers)) == 0).sum())
         self.histories.append((numbers, np.bincount(rows, minlength=len(lengths))))
 
     def _add_candidates(self, block: _Block) -> None:
