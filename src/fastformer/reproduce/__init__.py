@@ -8,6 +8,7 @@ from fastformer.reproduce.figures import figure_interaction, figure_sharing
 from fastformer.reproduce.table_classification import table_classification
 from fastformer.reproduce.table_complexity import table_complexity
 from fastformer.reproduce.table_datasets import table_datasets
+from fastformer.reproduce.table_recommendation import table_recommendation
 
 
 def reproduce_all(data: Sequence[str], *, output: str | Path, **options: Any) -> dict[str, Any]:
@@ -30,6 +31,7 @@ REPRODUCE: dict[str, Callable[..., dict[str, Any]]] = {
     "figure-sharing": figure_sharing,
     "table-complexity": table_complexity,
     "table-datasets": table_datasets,
+    "table-recommendation": table_recommendation,
     "all": reproduce_all,
 }
 
@@ -41,4 +43,5 @@ __all__ = [
     "table_classification",
     "table_complexity",
     "table_datasets",
+    "table_recommendation",
 ]

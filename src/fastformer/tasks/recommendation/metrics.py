@@ -9,7 +9,7 @@ With the candidates of an impression in the order of their scores, best first, f
 Equal scores are ranked by place in MRR and nDCG: the candidate that stands first in the file comes first. Impressions
 with one class only have no AUC; those without a click have no metric at all. They are left out and counted.
 
-Impressions with equally many candidates make a matrix, so the work is a few sorts of matrices: no loop over impressions.
+Impressions with equally many candidates make a matrix: the work is a few sorts of matrices, no loop over impressions.
 """
 
 from collections.abc import Iterator

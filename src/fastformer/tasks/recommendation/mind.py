@@ -66,6 +66,11 @@ def read_mind(
     return clicks
 
 
+def content_key(folder: str | Path) -> str:
+    """A name for what a folder says: the same wherever it lies."""
+    return _key(*_files(folder))
+
+
 def format_quirks(quirks: dict[str, int]) -> str:
     """What was odd, in one line; empty if nothing was."""
     return "; ".join(f"{quirks[name]:,} {says}" for name, says in QUIRKS.items() if name in quirks)
