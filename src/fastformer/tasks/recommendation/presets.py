@@ -87,7 +87,8 @@ class RecommendationPreset:
             elif name in _MODEL:
                 place = model
             else:
-                raise UserError(f"unknown setting {name!r}; choose from {', '.join(sorted(_OWN | _TRAINING | _MODEL))}")
+                known = ", ".join(sorted(_OWN | _TRAINING))
+                raise UserError(f"unknown setting {name!r}; choose from {known} and the fields of the model")
             if value is not None:
                 place[name] = value
         if "fields" in own:
