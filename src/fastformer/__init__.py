@@ -10,6 +10,7 @@ from fastformer.mixers import available_mixers, build_mixer
 from fastformer.modeling import (
     FastformerConfig,
     FastformerForMaskedLM,
+    FastformerForRecommendation,
     FastformerForSequenceClassification,
     FastformerForTokenClassification,
     FastformerModel,
@@ -20,6 +21,7 @@ from fastformer.version import __version__
 __all__ = [
     "FastformerConfig",
     "FastformerForMaskedLM",
+    "FastformerForRecommendation",
     "FastformerForSequenceClassification",
     "FastformerForTokenClassification",
     "FastformerModel",

@@ -106,6 +106,10 @@ def train_recommendation(
     plm: Annotated[
         str | None, typer.Option(metavar="DIR", help="Folder with a transformers encoder that reads titles (plm-nr).")
     ] = None,
+    plm_layers: Annotated[
+        int | None,
+        typer.Option(min=0, help="Train the last layers of --plm [default: none, it reads each title once]."),
+    ] = None,
     preset: Annotated[str, typer.Option(help="default, for a CPU, or paper.")] = "default",
     fields: Annotated[
         str | None, typer.Option(help="Columns of news to read: title,category,subcategory,abstract [default: title].")
@@ -139,6 +143,7 @@ def train_recommendation(
         news_mixer=news_mixer,
         user_mixer=user_mixer,
         plm=plm,
+        plm_layers=plm_layers,
         preset=preset,
         fields=fields,
         title_length=title_length,

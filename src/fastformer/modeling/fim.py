@@ -87,7 +87,7 @@ class FimForRecommendation(NewsRecommender):
         """Replace the word embedding."""
         self.word_embeddings = value
 
-    def encode_news(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+    def encode_news(self, input_ids: Tensor, attention_mask: Tensor, title_states: Tensor | None = None) -> Tensor:
         """Segments of titles (news, levels, max_title, width), zero at padding."""
         input_ids, attention_mask = (
             nn.functional.pad(part, (0, max(0, self.config.max_title - part.shape[1])))[:, : self.config.max_title]

@@ -15,7 +15,7 @@ import torch
 from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel
-from transformers.modeling_outputs import BaseModelOutputWithPooling, SequenceClassifierOutput
+from transformers.modeling_outputs import SequenceClassifierOutput
 
 from fastformer.modeling.configuration import FastformerConfig
 from fastformer.modeling.dropout import Dropout
@@ -51,7 +51,7 @@ class RecommendationConfig(FastformerConfig):
 class NewsRecommender(FastformerPreTrainedModel):
     """What every recommender has: `encode_news`, whose results can be kept, and `match`, which makes scores of them."""
 
-    def encode_news(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+    def encode_news(self, input_ids: Tensor, attention_mask: Tensor, title_states: Tensor | None = None) -> Tensor:
         """What is known of each title (news, length): (news, …)."""
         raise NotImplementedError
 
@@ -67,6 +67,7 @@ class NewsRecommender(FastformerPreTrainedModel):
         history_mask: Tensor,
         candidates: Tensor,
         candidate_mask: Tensor | None = None,
+        title_states: Tensor | None = None,
         labels: Tensor | None = None,
     ) -> SequenceClassifierOutput:
         """Scores (batch, candidates) and, with `labels`, the loss: cross-entropy of a softmax over the candidates.
@@ -78,9 +79,11 @@ class NewsRecommender(FastformerPreTrainedModel):
             history_mask: 1 at clicks, 0 at padding.
             candidates: rows of `input_ids` to score (batch, candidates).
             candidate_mask: 1 at candidates, 0 at padding, which gets the lowest score there is.
+            title_states: what `read_titles` gave for the titles: a pre-trained encoder need not run again.
             labels: which candidate was clicked (batch,).
         """
-        scores = self.match(self.encode_news(input_ids, attention_mask), history, history_mask, candidates)
+        news = self.encode_news(input_ids, attention_mask, title_states)
+        scores = self.match(news, history, history_mask, candidates)
         if candidate_mask is not None:
             scores = scores.masked_fill(~candidate_mask.bool(), torch.finfo(scores.dtype).min)
         loss = None if labels is None else nn.functional.cross_entropy(scores.float(), labels)
@@ -111,9 +114,16 @@ class FastformerForRecommendation(NewsRecommender):
         """Replace the word embedding of titles."""
         (self.news if self.pretrained is None else self.pretrained).set_input_embeddings(value)
 
-    def encode_news(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+    def read_titles(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Token vectors of titles by the pre-trained encoder (news, length, its width), to keep if it is frozen."""
+        return self.news.read(input_ids, attention_mask)
+
+    def encode_news(self, input_ids: Tensor, attention_mask: Tensor, title_states: Tensor | None = None) -> Tensor:
         """News vectors (news, width); zeros for a title without words."""
-        return self.news(input_ids, attention_mask).pooler_output
+        if self.config.plm is None:
+            return self.news(input_ids, attention_mask).pooler_output
+        states = self.read_titles(input_ids, attention_mask) if title_states is None else title_states
+        return self.news(states, attention_mask)
 
     def encode_users(self, clicked: Tensor, mask: Tensor) -> Tensor:
         """User vectors (batch, width) of clicked news (batch, history, width).
@@ -146,16 +156,22 @@ class PretrainedNewsEncoder(nn.Module):
         self.pooler = AdditivePooling(settings)
         self.output = nn.Linear(settings.hidden_size, config.hidden_size)
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> BaseModelOutputWithPooling:
-        """News vectors (news, width) as `pooler_output`."""
-        groups = similar_rows(attention_mask.bool())  # titles of similar length together: less padding
-        parts = [self._encode(input_ids[rows, :width], attention_mask[rows, :width]) for rows, width in groups]
-        order = torch.cat([rows for rows, _ in groups]).argsort()
-        return BaseModelOutputWithPooling(pooler_output=torch.cat(parts)[order])
-
-    def _encode(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        # A title without tokens shows its first padding: attention over nothing is not a number. Pooling leaves it out.
+    def read(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Token vectors (news, length, the encoder's width); what stands at padding means nothing."""
+        # A title without tokens shows its first padding: attention over nothing is not a number.
         seen = attention_mask.clone()
         seen[:, 0] |= ~attention_mask.any(dim=1)
-        states = self.plm(input_ids=input_ids, attention_mask=seen).last_hidden_state
+        groups = similar_rows(seen.bool())  # titles of similar length together: less padding
+        parts = [
+            self.plm(input_ids=input_ids[rows, :width], attention_mask=seen[rows, :width]) for rows, width in groups
+        ]
+        length = input_ids.shape[1]
+        padded = [
+            nn.functional.pad(part.last_hidden_state, (0, 0, 0, length - width))
+            for part, (_, width) in zip(parts, groups, strict=True)
+        ]
+        return torch.cat(padded)[torch.cat([rows for rows, _ in groups]).argsort()]
+
+    def forward(self, states: Tensor, attention_mask: Tensor) -> Tensor:
+        """News vectors (news, width) of what `read` gave."""
         return self.output(self.pooler(self.dropout(states), attention_mask.bool()))

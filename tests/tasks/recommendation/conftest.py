@@ -50,6 +50,6 @@ def runs(clicks, plm, tmp_path_factory):
     """A run folder of every model."""
     home = tmp_path_factory.mktemp("runs")
     for model in MODELS:
-        options = {"plm": plm} if "plm" in model else {}
+        options = {"plm": plm, "plm_layers": 2 if model == "plm-nr" else 0} if "plm" in model else {}
         fit_recommender(clicks["train"], clicks["dev"], home / model, model=model, **options, **TINY)
     return {model: home / model for model in MODELS}

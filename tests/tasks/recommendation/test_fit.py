@@ -13,8 +13,9 @@ import fastformer.training
 from fastformer.errors import Interrupted, UserError
 from fastformer.run_folder import open_run
 from fastformer.tasks.recommendation.fit import fit_recommender
+from fastformer.tasks.recommendation.metrics import impression_metrics
 from fastformer.tasks.recommendation.mind import read_mind
-from fastformer.tasks.recommendation.scoring import Recommender
+from fastformer.tasks.recommendation.scoring import Recommender, score
 
 from .conftest import MODELS, TINY
 
@@ -76,6 +77,14 @@ def test_only_the_last_layers_of_a_pretrained_encoder_are_trained_and_slowly(run
     real = {name: change for name, change in moved.items() if "pooler" not in name and "key.bias" not in name}
     assert {name for name, change in real.items() if change} == {name for name in real if re.search("layer.[12]", name)}
     assert 0 < max(moved.values()) < 1e-2
+
+
+def test_a_frozen_encoder_reads_each_title_once_and_the_run_reads_titles_by_itself(runs, clicks, plm):
+    run, dev = open_run(runs["fastformer+plm-nr"]), clicks["dev"]
+    started, trained = load_file(plm / "model.safetensors"), run.load_weights()
+    assert all(torch.equal(value, trained[f"news.plm.{name}"]) for name, value in started.items())
+    found = impression_metrics(score(run, dev), dev.labels, dev.candidates.offsets)
+    assert found["auc"] == pytest.approx(run.load_metrics()["validation"]["auc"], abs=1e-3)
 
 
 def test_the_same_seed_gives_the_same_model_and_another_another(clicks, runs, tmp_path):

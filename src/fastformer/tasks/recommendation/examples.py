@@ -26,13 +26,18 @@ class Titles(NamedTuple):
 
     ids: np.ndarray  # int32 (news, longest title)
     lengths: np.ndarray
+    states: Tensor | None = None  # token vectors by a pre-trained encoder that is not trained (news, longest, width)
 
-    def take(self, news: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Ids and mask of some news, as wide as the longest of them."""
+    def take(self, news: np.ndarray) -> dict[str, Tensor]:
+        """Inputs of a model for some news, as wide as the longest of them."""
         lengths = self.lengths[news]
         width = max(1, lengths.max(initial=0))
         mask = np.arange(width) < lengths[:, None]
-        return torch.from_numpy(self.ids[news, :width].astype(np.int64)), torch.from_numpy(mask.astype(np.int64))
+        inputs = {"input_ids": self.ids[news, :width], "attention_mask": mask}
+        inputs = {name: torch.from_numpy(part.astype(np.int64)) for name, part in inputs.items()}
+        if self.states is not None:
+            inputs["title_states"] = self.states[torch.from_numpy(news), :width]
+        return inputs
 
 
 def news_texts(news: pa.Table, fields: Sequence[str]) -> list[str]:
@@ -110,10 +115,7 @@ def batch_of(
     history = np.where(history_mask, history, candidates[:, :1])
     distinct, places = np.unique(np.concatenate([history, candidates], axis=1), return_inverse=True)
     places = torch.from_numpy(places.reshape(len(history), -1))
-    input_ids, attention_mask = titles.take(distinct)
-    return {
-        "input_ids": input_ids,
-        "attention_mask": attention_mask,
+    return titles.take(distinct) | {
         "history": places[:, : history.shape[1]],
         "history_mask": torch.from_numpy(history_mask.astype(np.int64)),
         "candidates": places[:, history.shape[1] :],

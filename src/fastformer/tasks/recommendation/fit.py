@@ -30,7 +30,7 @@ from fastformer.tasks.recommendation.clicks import Clicks
 from fastformer.tasks.recommendation.examples import ClickExamples, Titles, encode_titles, news_texts
 from fastformer.tasks.recommendation.metrics import METRICS, impression_metrics
 from fastformer.tasks.recommendation.presets import Architecture, RecommendationPreset, get_architecture, get_preset
-from fastformer.tasks.recommendation.scoring import score_clicks
+from fastformer.tasks.recommendation.scoring import keep_states, score_clicks
 from fastformer.training import train_model
 from fastformer.word_encoder import load_encoder, open_encoder
 
@@ -74,14 +74,18 @@ def fit_recommender(
         tokenizer = _tokenizer(training.news, chosen, encoder, checkpoints / "tokenizer")
         options = (tokenizer, chosen.fields, chosen.title_length, show_progress)
         titles, validating_titles = (encode_titles(part.news, *options) for part in (training, validating))
-        examples = ClickExamples(
-            training, titles, negatives=chosen.negatives, max_history=chosen.history_length, seed=seed
-        )
         arrays = {"train": _arrays(training, titles), "validation": _arrays(validating, validating_titles)}
         check_same_arrays(checkpoints, arrays, resume)
 
         set_seed(seed)
         recommender = _build(model, architecture, chosen, tokenizer, None if encoder is None else load_encoder(encoder))
+        if encoder is not None and chosen.plm_layers == 0:
+            titles, validating_titles = (
+                keep_states(recommender, part, show_progress) for part in (titles, validating_titles)
+            )
+        examples = ClickExamples(
+            training, titles, negatives=chosen.negatives, max_history=chosen.history_length, seed=seed
+        )
 
         def validate(recommender: PreTrainedModel) -> dict[str, float]:
             scores = score_clicks(recommender, validating_titles, validating, chosen.history_length)
@@ -220,7 +224,7 @@ def _portable(encoder: PreTrainedModel) -> dict[str, Any]:
 
 
 def _freeze_all_but_last(encoder: PreTrainedModel, layers: int) -> None:
-    """Train only the last layers: PLM-NR does so with two, which loses next to nothing."""
+    """Train only the last layers, or none. PLM-NR trains two, which is next to nothing less than all."""
     stack = max((one for one in encoder.modules() if isinstance(one, torch.nn.ModuleList)), key=len)
     encoder.requires_grad_(False)
     for layer in list(stack)[len(stack) - min(layers, len(stack)) :]:

@@ -95,12 +95,29 @@ def encode_news(model: NewsRecommender, titles: Titles, advance: Callable[[int],
     """What the model keeps of every title (news, …), on the CPU."""
     kept: Tensor | None = None
     for batch in token_budget_batches(titles.lengths, BATCH_TOKENS):
-        encoded = model.encode_news(*(part.to(model.device) for part in titles.take(batch))).cpu()
+        inputs = {name: part.to(model.device) for name, part in titles.take(batch).items()}
+        encoded = model.encode_news(**inputs).cpu()
         if kept is None:
             kept = encoded.new_zeros(len(titles.lengths), *encoded.shape[1:])
         kept[torch.from_numpy(batch)] = encoded
         advance(len(batch))
     return kept
+
+
+@torch.no_grad()
+def keep_states(model: FastformerForRecommendation, titles: Titles, show: bool = False) -> Titles:
+    """The titles with their token vectors, for a pre-trained encoder that is not trained: it reads each title once."""
+    tune()
+    states: Tensor | None = None
+    with progress_bar("Reading titles", total=len(titles.lengths), show=show) as advance:
+        for batch in token_budget_batches(titles.lengths, BATCH_TOKENS):
+            inputs = {name: part.to(model.device) for name, part in titles.take(batch).items()}
+            read = model.eval().read_titles(**inputs).cpu()
+            if states is None:
+                states = read.new_zeros(*titles.ids.shape, read.shape[-1])
+            states[torch.from_numpy(batch), : read.shape[1]] = read
+            advance(len(batch))
+    return titles._replace(states=states)
 
 
 def encode_users(model: FastformerForRecommendation, news: Tensor, clicks: Clicks, max_history: int) -> Tensor:
