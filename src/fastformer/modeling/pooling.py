@@ -7,7 +7,11 @@ from fastformer.modeling.parts import map_parts
 
 
 class AdditivePooling(nn.Module):
-    """Additive attention: y = Σ softmax_i(w·tanh(W x_i + b)) x_i (the paper's text vector)."""
+    """Additive attention: y = Σ softmax_i(w·tanh(W x_i + b)) x_i (the paper's text vector).
+
+    Computed with tanh(h) = 2σ(2h) - 1, which is several times as fast on a CPU; the 1 shifts all scores alike and drops
+    out of the softmax.
+    """
 
     def __init__(self, config):
         super().__init__()
@@ -20,7 +24,7 @@ class AdditivePooling(nn.Module):
 
     def weights(self, x: Tensor, mask: Tensor) -> Tensor:
         """The weight of each token (batch, length): 0 at padding; the others of a row sum to 1."""
-        scores = map_parts(lambda part: self.score(torch.tanh(self.dense(x[part]))), x).squeeze(-1)
+        scores = map_parts(lambda part: self.score(self.dense(x[part]).mul_(2).sigmoid_()).mul_(2), x).squeeze(-1)
         scores = scores.to(_at_least_float32(x))
         return scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(dim=-1) * mask
 

@@ -84,7 +84,11 @@ def fasttext(texts: Sequence[str], labels: Sequence[str]) -> Predict:
         return [names[answer[0][1]] if answer else next(iter(names.values())) for answer in found]
 
     def score(setting: tuple[float, int]) -> float:
-        answers = predict(train(rest, *setting), [texts[index] for index in held_out])
+        try:
+            model = train(rest, *setting)
+        except RuntimeError:  # fastText gives up where the weights grow without bound
+            return -1.0
+        answers = predict(model, [texts[index] for index in held_out])
         return float(np.mean([answer == labels[index] for answer, index in zip(answers, held_out, strict=True)]))
 
     passes = (5, 25) if len(texts) > 5000 else (25, 100)
