@@ -74,7 +74,7 @@ def test_simulated_clicks_follow_interests_and_not_popularity():
 
     assert auc(floor_scores("random", train, dev)) < 0.56
     assert auc(floor_scores("popularity", train, dev)) < 0.56
-    assert auc(floor_scores("co-occurrence", train, dev)) > 0.62
+    assert 0.55 < auc(floor_scores("co-occurrence", train, dev)) < 0.7
     category = np.unique(dev.news["category"].to_pylist(), return_inverse=True)[1]
     taste = np.zeros((len(dev.histories.offsets) - 1, category.max() + 1))
     rows = np.repeat(np.arange(len(taste)), dev.histories.lengths)

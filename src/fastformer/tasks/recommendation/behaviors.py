@@ -51,7 +51,9 @@ class Behaviors:
     def read(self, show_progress: bool = False) -> None:
         """Read the whole file."""
         megabytes = -(-self.path.stat().st_size // 2**20)
-        with progress_bar(f"{self.path}, MB", total=megabytes, show=show_progress) as advance:
+        with progress_bar(
+            f"{self.path.parent.name}/{self.path.name}, MB", total=megabytes, show=show_progress
+        ) as advance:
             done = 0
             for block in self._blocks():
                 self._add(block)
