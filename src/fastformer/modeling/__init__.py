@@ -3,11 +3,14 @@
 from transformers import (
     AutoConfig,
     AutoModel,
+    AutoModelForCausalLM,
     AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
 )
 
+from fastformer.modeling.causal_lm import FastformerForCausalLM
 from fastformer.modeling.configuration import FastformerConfig
 from fastformer.modeling.encoder import FastformerModel, FastformerPreTrainedModel
 from fastformer.modeling.heads import (
@@ -16,15 +19,20 @@ from fastformer.modeling.heads import (
     FastformerForTokenClassification,
 )
 from fastformer.modeling.official import load_official
+from fastformer.modeling.seq2seq import FastformerForConditionalGeneration
 
 AutoConfig.register("fastformer", FastformerConfig)
 AutoModel.register(FastformerConfig, FastformerModel)
 AutoModelForSequenceClassification.register(FastformerConfig, FastformerForSequenceClassification)
 AutoModelForTokenClassification.register(FastformerConfig, FastformerForTokenClassification)
 AutoModelForMaskedLM.register(FastformerConfig, FastformerForMaskedLM)
+AutoModelForCausalLM.register(FastformerConfig, FastformerForCausalLM)
+AutoModelForSeq2SeqLM.register(FastformerConfig, FastformerForConditionalGeneration)
 
 __all__ = [
     "FastformerConfig",
+    "FastformerForCausalLM",
+    "FastformerForConditionalGeneration",
     "FastformerForMaskedLM",
     "FastformerForSequenceClassification",
     "FastformerForTokenClassification",

@@ -160,7 +160,9 @@ class FastformerLayer(GradientCheckpointingLayer):
         return map_parts(lambda part: self._after_mixer(x[part], mix(part)), x, out), weights
 
     def _after_mixer(self, x: Tensor, mixed: Tensor) -> Tensor:
-        x = self.mixer_post_norm(self._add(x, mixed))
+        return self._feed_forward(self.mixer_post_norm(self._add(x, mixed)))
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
         if self.feed_forward is not None:
             x = self.feed_forward_post_norm(self._add(x, self.feed_forward(self.feed_forward_pre_norm(x))))
         return x
