@@ -42,13 +42,14 @@ class CausalFastformerMixer(FastformerMixer):
         length = x.shape[1]
         mask = None if mask is None else mask[:, mask.shape[1] - length :]
         state = None if memory is None else memory.state()
-        whole = torch.is_grad_enabled() or torch.compiler.is_compiling() or length <= _PIECE
+        whole = torch.is_grad_enabled() or torch.compiler.is_compiling()
+        step = length if whole and length else _PIECE
         pieces = []
-        for start in range(0, length, length if whole else _PIECE):
-            here = slice(start, length if whole else start + _PIECE)
+        for start in range(0, length, step):
+            here = slice(start, start + step)
             mixed, state = self._mix_piece(x[:, here], None if mask is None else mask[:, here], state)
             pieces.append(mixed)
-        if memory is not None and length:
+        if memory is not None and pieces:
             memory.keep(*state, tokens=length)
         return pieces[0] if len(pieces) == 1 else torch.cat([x[:, :0], *pieces], dim=1)
 
