@@ -40,6 +40,8 @@ class CausalTransformerMixer(HeadedMixer):
         if memory is not None:
             k, v = memory.append(k, v)
         length, total = q.shape[2], k.shape[2]
+        if mask is not None and not torch.compiler.is_compiling() and mask.all():
+            mask = None
         if mask is None and length in (1, total):  # what the fused kernel knows by itself
             y = F.scaled_dot_product_attention(q, k, v, is_causal=length > 1)
         else:

@@ -43,9 +43,12 @@ class CopyHead(nn.Module):
             gate = gate.masked_fill(~mask.any(dim=1)[:, None, None], torch.inf)
         generated = F.logsigmoid(gate) + logits.log_softmax(dim=-1)
 
-        attention = scores.softmax(dim=-1)
-        copied = torch.zeros_like(generated).scatter_add(2, source_ids[:, None].expand_as(attention), attention)
+        # The log of each word's sum of attention, by its largest term, so that nothing vanishes.
+        attention, words = scores.log_softmax(dim=-1), source_ids[:, None].expand_as(scores)
+        largest = torch.full_like(generated, -torch.inf).scatter_reduce(2, words, attention.detach(), "amax")
+        terms = (attention - largest.gather(2, words)).exp()
+        sums = torch.zeros_like(generated).scatter_add(2, words, terms)
         # Words that the source does not have keep what they had: log 0 would spoil the gradient.
-        in_source = copied > 0
-        copied = F.logsigmoid(-gate) + torch.where(in_source, copied, 1).log()
+        in_source = sums > 0
+        copied = F.logsigmoid(-gate) + largest + torch.where(in_source, sums, 1).log()
         return torch.where(in_source, torch.logaddexp(generated, copied), generated)

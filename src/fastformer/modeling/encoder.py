@@ -178,7 +178,7 @@ class FastformerPreTrainedModel(PreTrainedModel):
     base_model_prefix = "fastformer"
     supports_gradient_checkpointing = True
     accepts_loss_kwargs = False  # the losses are plain means: Trainer must not expect sums over micro-batches
-    _no_split_modules = ["FastformerEmbeddings", "FastformerLayer"]
+    _no_split_modules = ["FastformerEmbeddings", "FastformerLayer", "FastformerDecoderLayer"]
 
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)

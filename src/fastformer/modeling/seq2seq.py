@@ -131,10 +131,10 @@ class FastformerForConditionalGeneration(FastformerPreTrainedModel, GenerationMi
             output_hidden_states: also return the outputs of all layers.
             kwargs: `return_dict=False` returns a tuple.
         """
-        if labels is not None:
-            use_cache = False if use_cache is None else use_cache
-            if decoder_input_ids is None and decoder_inputs_embeds is None:
-                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        if labels is not None and use_cache is None:
+            use_cache = False
+        if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
+            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         if encoder_outputs is None:
             encoder_outputs = self.fastformer(
                 input_ids,
