@@ -94,8 +94,8 @@ class CausalFastformerMixer(FastformerMixer):
         return mixed.to(x.dtype), (query_state, key_state)
 
     def _split(self, x: Tensor) -> Tensor:
-        """(batch, length, width) -> (batch, heads, length, head size)."""
-        return x.unflatten(-1, (self.heads, self.head_size)).transpose(1, 2)
+        """(batch, length, width) -> (batch, heads, length, head size), copied: the sums read it in this order."""
+        return x.unflatten(-1, (self.heads, self.head_size)).transpose(1, 2).contiguous()
 
     def _scores(self, linear: torch.nn.Linear, vectors: Tensor) -> Tensor:
         """w·vector / √d_h: (batch, heads, length, head size) -> (batch, heads, length)."""
@@ -129,7 +129,8 @@ def running_sum(scores: Tensor, values: Tensor, mask: Tensor | None, state: Tens
     """
     dtype, length = scores.dtype, scores.shape[-1]
     exact = torch.float32 if scores.device.type == "mps" else torch.float64  # mps has nothing wider
-    if length <= _CHUNK:  # a decoding step: so little work that all of it is exact
+    short = length <= _CHUNK
+    if short:  # a decoding step: so little work that all of it is exact
         scores, values = scores.to(exact), values.to(exact)
     lowest = torch.finfo(dtype).min
     if mask is not None:
@@ -137,36 +138,39 @@ def running_sum(scores: Tensor, values: Tensor, mask: Tensor | None, state: Tens
         scores, values = scores.masked_fill(~real, lowest), values.masked_fill(~real[..., None], 0)
     if state is None:
         state = F.pad(values.new_zeros(*scores.shape[:2], values.shape[-1], dtype=exact), (1, 0), value=lowest)
-    total, mean = state[..., 0], state[..., 1:]
-    _, means = _running(scores, values, total.to(scores.dtype), mean.to(scores.dtype))
-    total = torch.logaddexp(total, scores.to(exact).logsumexp(dim=-1))
-    state = torch.cat([total[..., None], means[..., -1, :].to(exact)], dim=-1)
+    total, mean = state[..., :1], state[..., None, 1:]
+    totals, means = _running(scores, values, total.to(scores.dtype), mean.to(scores.dtype))
+    total = totals[..., -1:] if short else torch.logaddexp(total, scores.to(exact).logsumexp(dim=-1, keepdim=True))
+    state = torch.cat([total, means[..., -1, :].to(exact)], dim=-1)
     return means.to(dtype), state
 
 
 def _running(scores: Tensor, values: Tensor, total: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
-    """Log totals (…, length) and means (…, length, size) of every prefix, after a first token (total, mean).
+    """Log totals (…, length) and means (…, length, size) of every prefix, after a total (…, 1) and mean (…, 1, size).
 
     A chunk of tokens is to later ones a single token, whose score is the log of its total weight and whose value is its
     mean. So the running means of whole chunks are this same problem, a chunk's length smaller, and give each chunk
     the token that it starts from. O(N·(d + chunk·heads)) in all, and log N / log chunk steps one after the other.
     """
     length = scores.shape[-1]
+    if length == 1:
+        totals = torch.logaddexp(total, scores)
+        return totals, mean + (scores - totals).exp()[..., None] * (values - mean)
     if length <= _CHUNK:
         return _within_chunk(scores, values, total, mean)
     chunks = -(-length // _CHUNK)
     missing = chunks * _CHUNK - length
-    scores = F.pad(scores, (0, missing), value=torch.finfo(scores.dtype).min).unflatten(-1, (chunks, _CHUNK))
-    values = F.pad(values, (0, 0, 0, missing)).unflatten(-2, (chunks, _CHUNK))
+    if missing:
+        scores = F.pad(scores, (0, missing), value=torch.finfo(scores.dtype).min)
+        values = F.pad(values, (0, 0, 0, missing))
+    scores, values = scores.unflatten(-1, (chunks, _CHUNK)), values.unflatten(-2, (chunks, _CHUNK))
 
     chunk_totals = scores.logsumexp(dim=-1)
     weights = (scores - chunk_totals[..., None]).exp()
     chunk_means = (weights[..., None, :] @ values).squeeze(-2)
     totals, means = _running(chunk_totals[..., :-1], chunk_means[..., :-1, :], total, mean)
-    before = torch.cat([total[..., None], totals], dim=-1)
-    mean_before = torch.cat([mean[..., None, :], means], dim=-2)
-
-    totals, means = _within_chunk(scores, values, before, mean_before)
+    before, mean_before = torch.cat([total, totals], dim=-1), torch.cat([mean, means], dim=-2)
+    totals, means = _within_chunk(scores, values, before[..., None], mean_before[..., None, :])
     return totals.flatten(-2)[..., :length], means.flatten(-3, -2)[..., :length, :]
 
 
@@ -174,12 +178,12 @@ def _within_chunk(scores: Tensor, values: Tensor, total: Tensor, mean: Tensor) -
     """The same for a few tokens, by a lower triangular matrix of weights."""
     length = scores.shape[-1]
     # The largest score of each prefix; any number would do but for rounding, so no gradient goes through it.
-    highest = torch.maximum(scores.detach().cummax(dim=-1).values, total.detach()[..., None])
+    highest = torch.maximum(scores.detach().cummax(dim=-1).values, total.detach())
     future = torch.ones(length, length, dtype=torch.bool, device=scores.device).triu(1)
     weights = (scores[..., None, :] - highest[..., None]).masked_fill_(future, -torch.inf).exp_()  # …, prefix, token
-    past = (total[..., None] - highest).exp()
+    past = (total - highest).exp()
     sums = weights.sum(dim=-1) + past
-    means = (weights @ values + past[..., None] * mean[..., None, :]) / sums[..., None]
+    means = (weights @ values + past[..., None] * mean) / sums[..., None]
     return highest + sums.log(), means
 
 
