@@ -343,6 +343,8 @@ def test_mistakes_say_what_to_do():
     with pytest.raises(ValueError, match=r"2 columns for 1 tokens after 2 in the cache"):
         model(torch.tensor([[7]]), torch.ones(1, 2), past_key_values=past)
     with pytest.raises(ValueError, match="either input_ids or inputs_embeds"):
+        model()
+    with pytest.raises(ValueError, match="labels, decoder_input_ids"):
         build()(torch.tensor([[5]]))
     with pytest.raises(ValueError, match=r"is not supported with stateful"):
         model.generate(torch.tensor([[5, 6, 5, 6]]), prompt_lookup_num_tokens=2, max_new_tokens=3)

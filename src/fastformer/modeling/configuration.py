@@ -60,7 +60,7 @@ class FastformerConfig(PreTrainedConfig):
         pooling_stride: Poolingformer: distance between two pooled keys; each pools `stride + 1` tokens.
 
     Generation (`FastformerForCausalLM`, `FastformerForConditionalGeneration`)
-        decoder_layers: layers of the decoder, never shared; the fields above shape the encoder, and its other sizes.
+        decoder_layers: layers of the decoder, each with weights of its own; its sizes and switches are those above.
         decoder_mixer: self-attention of the decoder: `transformer`, or `fastformer` with a state that does not grow.
         decoder_start_token_id: what a decoder begins with (`None`: `bos_token_id`, else `pad_token_id`).
         copy_mechanism: let the decoder copy words of the source; see `modeling.copying`.

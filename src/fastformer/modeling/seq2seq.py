@@ -142,10 +142,13 @@ class FastformerForConditionalGeneration(FastformerPreTrainedModel, GenerationMi
                 inputs_embeds=inputs_embeds,
                 output_attentions=output_attentions,
                 output_hidden_states=output_hidden_states,
+                return_dict=True,
             )
         elif not isinstance(encoder_outputs, BaseModelOutput):
-            encoder_outputs = EncoderOutput(*encoder_outputs)
-        if decoder_input_ids is not None and decoder_inputs_embeds is None:
+            encoder_outputs = EncoderOutput(last_hidden_state=encoder_outputs[0])
+        if decoder_inputs_embeds is None:
+            if decoder_input_ids is None:
+                raise ValueError("give labels, decoder_input_ids or decoder_inputs_embeds")
             decoder_inputs_embeds = self.get_input_embeddings()(decoder_input_ids)
 
         source = encoder_outputs.last_hidden_state
