@@ -317,7 +317,7 @@ def test_it_learns_to_repeat_its_source(mixer):
     )  # fmt: skip
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     ends = torch.full((32, 1), EOS)
-    for _ in range(150):
+    for _ in range(100):
         ids = torch.randint(4, 40, (32, 3))
         loss = model(ids, labels=torch.cat([ids, ends], dim=1)).loss
         optimizer.zero_grad()

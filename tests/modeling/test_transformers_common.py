@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import fastformer
 from fastformer import available_mixers
 
 pytestmark = pytest.mark.slow
@@ -169,7 +170,8 @@ def common_tests(tmp_path_factory) -> Path:
     + [("writers", mixer) for mixer in available_mixers(causal=True)],
 )
 def test_common_model_tests_pass(common_tests, models, mixer):
-    path = os.pathsep.join([str(common_tests.parent), str(common_tests.parents[1] / "libraries")])
+    ours = Path(fastformer.__file__).parents[1]
+    path = os.pathsep.join(map(str, [common_tests.parent, common_tests.parents[1] / "libraries", ours]))
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-W", "ignore", f"tests/test_{models}.py"],
         cwd=common_tests.parent,
