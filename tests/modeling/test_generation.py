@@ -346,5 +346,7 @@ def test_mistakes_say_what_to_do():
         model()
     with pytest.raises(ValueError, match="labels, decoder_input_ids"):
         build()(torch.tensor([[5]]))
+    with pytest.raises(ValueError, match="static"):
+        model.generate(torch.tensor([[5, 6]]), cache_implementation="static", max_new_tokens=3)
     with pytest.raises(ValueError, match=r"is not supported with stateful"):
         model.generate(torch.tensor([[5, 6, 5, 6]]), prompt_lookup_num_tokens=2, max_new_tokens=3)

@@ -156,6 +156,11 @@ class FastformerDecoder(FastformerPreTrainedModel):
         x = self.embeddings.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
         past, length = 0 if cache is None else cache.get_seq_length(), x.shape[1]
         mask = None if attention_mask is None else attention_mask.bool()
+        if mask is not None and mask.ndim != 2:
+            raise ValueError(
+                f"attention_mask has {mask.ndim} dimensions, not (batch, tokens): caches of a fixed size "
+                "(cache_implementation='static') are not supported; leave cache_implementation out"
+            )
         if mask is not None and mask.shape[1] != past + length:
             raise ValueError(
                 f"attention_mask has {mask.shape[1]} columns for {length} tokens after {past} in the cache: "
