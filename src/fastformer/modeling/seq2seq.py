@@ -52,6 +52,10 @@ class FastformerEncoder(FastformerModel):
 class FastformerForConditionalGeneration(FastformerPreTrainedModel, GenerationMixin):
     """An encoder with any mixer, a decoder that attends to it, and `generate`: greedy, sampling, beam search.
 
+        model = FastformerForConditionalGeneration(FastformerConfig(decoder_layers=4, eos_token_id=3))
+        loss = model(input_ids, attention_mask, labels=labels).loss
+        words = model.generate(input_ids, attention_mask=attention_mask, num_beams=5, max_new_tokens=100)
+
     Source and target share one vocabulary and one token embedding, which is also the output matrix
     (`tie_word_embeddings`). With `labels` the loss is cross-entropy, labels of -100 left out.
     The configuration is copied; the copy says `is_encoder_decoder`.
