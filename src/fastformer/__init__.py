@@ -9,6 +9,8 @@ from fastformer.data import tokenizers as _tokenizers  # noqa: F401  registers t
 from fastformer.mixers import available_mixers, build_mixer
 from fastformer.modeling import (
     FastformerConfig,
+    FastformerForCausalLM,
+    FastformerForConditionalGeneration,
     FastformerForMaskedLM,
     FastformerForRecommendation,
     FastformerForSequenceClassification,
@@ -20,6 +22,8 @@ from fastformer.version import __version__
 
 __all__ = [
     "FastformerConfig",
+    "FastformerForCausalLM",
+    "FastformerForConditionalGeneration",
     "FastformerForMaskedLM",
     "FastformerForRecommendation",
     "FastformerForSequenceClassification",

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+import fastformer
 from fastformer import available_mixers
 
 pytestmark = pytest.mark.slow
 
-HARNESS = """
+ENCODERS = """
 import os
 import unittest
 
@@ -77,6 +78,62 @@ class FastformerTest(ModelTesterMixin, unittest.TestCase):
         return inputs
 """
 
+WRITERS = """
+import os
+import unittest
+
+import torch
+
+from fastformer import FastformerConfig, FastformerForCausalLM, FastformerForConditionalGeneration
+
+from .test_modeling_common import ModelTesterMixin, ids_tensor, random_attention_mask
+
+MIXER = os.environ["MIXER"]
+
+
+class Tester:
+    batch_size, seq_length, hidden_size, num_hidden_layers, num_attention_heads, is_training = 13, 7, 32, 2, 4, True
+    encoder_seq_length = decoder_seq_length = 7
+
+    def __init__(self, encoder_decoder):
+        self.encoder_decoder = encoder_decoder
+
+    def get_config(self):
+        return FastformerConfig(
+            vocab_size=99, hidden_size=32, num_attention_heads=4, intermediate_size=37, max_position_embeddings=64,
+            mixer=MIXER, decoder_mixer=MIXER, share_layers=False, is_encoder_decoder=self.encoder_decoder,
+        )
+
+    def prepare_config_and_inputs_for_common(self):
+        inputs = {"input_ids": ids_tensor([13, 7], 99), "attention_mask": random_attention_mask([13, 7])}
+        if self.encoder_decoder:
+            inputs["decoder_input_ids"] = ids_tensor([13, 7], 99)
+        return self.get_config(), inputs
+
+
+class WriterTest(ModelTesterMixin):
+    all_generative_model_classes = ()  # their tests are no part of the release
+    has_attentions = False
+
+    def setUp(self):
+        self.model_tester = Tester(self.is_encoder_decoder)
+
+    def _prepare_for_class(self, inputs_dict, model_class, return_labels=False):
+        inputs = super()._prepare_for_class(inputs_dict, model_class, return_labels=return_labels)
+        if return_labels:
+            inputs["labels"] = torch.zeros((13, 7), dtype=torch.long)
+        return inputs
+
+
+class CausalTest(WriterTest, unittest.TestCase):
+    all_model_classes = (FastformerForCausalLM,)
+
+
+class ConditionalTest(WriterTest, unittest.TestCase):
+    all_model_classes = (FastformerForConditionalGeneration,)
+    is_encoder_decoder = True
+"""
+
 
 @pytest.fixture(scope="module")
 def common_tests(tmp_path_factory) -> Path:
@@ -92,7 +149,7 @@ def common_tests(tmp_path_factory) -> Path:
         archive.extractall(folder, filter="data")
     tests = next(folder.glob("transformers-*/tests"))
     (tests / "__init__.py").touch()
-    # Parts that the release leaves out and an encoder does not need.
+    # Parts that the release leaves out.
     for package, content in {
         "exporters/test_export": "class ExportTesterMixin: pass",
         "generation/test_utils": "class GenerationTesterMixin: pass",
@@ -102,15 +159,21 @@ def common_tests(tmp_path_factory) -> Path:
         path.parent.mkdir(exist_ok=True)
         (path.parent / "__init__.py").touch()
         path.write_text(content)
-    (tests / "test_modeling_fastformer.py").write_text(HARNESS)
+    (tests / "test_encoders.py").write_text(ENCODERS)
+    (tests / "test_writers.py").write_text(WRITERS)
     return tests
 
 
-@pytest.mark.parametrize("mixer", available_mixers())
-def test_common_model_tests_pass(common_tests, mixer):
-    path = os.pathsep.join([str(common_tests.parent), str(common_tests.parents[1] / "libraries")])
+@pytest.mark.parametrize(
+    ("models", "mixer"),
+    [("encoders", mixer) for mixer in available_mixers()]
+    + [("writers", mixer) for mixer in available_mixers(causal=True)],
+)
+def test_common_model_tests_pass(common_tests, models, mixer):
+    ours = Path(fastformer.__file__).parents[1]
+    path = os.pathsep.join(map(str, [common_tests.parent, common_tests.parents[1] / "libraries", ours]))
     result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-W", "ignore", "tests/test_modeling_fastformer.py"],
+        [sys.executable, "-m", "pytest", "-q", "-W", "ignore", f"tests/test_{models}.py"],
         cwd=common_tests.parent,
         env={**os.environ, "MIXER": mixer, "PYTHONPATH": path},
         capture_output=True,

@@ -15,7 +15,8 @@ Each file of this package holds one method and ends by registering its name:
     class LinearMixer(nn.Module):
         def __init__(self, config): ...
 
-so an eighth method is one file and one import line below.
+so an eighth method is one file and one import line below. `@register(name, causal=True)` adds a method's causal form,
+which `config.causal` asks for: `mixer(x, mask, memory) -> y`, where no token sees a later one (see `causal.py`).
 """
 
 from fastformer.mixers.registry import available_mixers, build_mixer, register
@@ -28,11 +29,13 @@ from fastformer.mixers import linformer  # isort: skip
 from fastformer.mixers import linear  # isort: skip
 from fastformer.mixers import poolingformer  # isort: skip
 from fastformer.mixers import fastformer  # isort: skip
+from fastformer.mixers import causal  # isort: skip
 
 __all__ = [
     "available_mixers",
     "bigbird",
     "build_mixer",
+    "causal",
     "fastformer",
     "linear",
     "linformer",

@@ -6,29 +6,33 @@ from typing import Any
 from torch import nn
 
 _MIXERS: dict[str, type[nn.Module]] = {}
+_CAUSAL_MIXERS: dict[str, type[nn.Module]] = {}
 
 
-def register(name: str) -> Callable[[type[nn.Module]], type[nn.Module]]:
-    """Class decorator: make a mixer buildable by `name`."""
+def register(name: str, *, causal: bool = False) -> Callable[[type[nn.Module]], type[nn.Module]]:
+    """Class decorator: make a mixer buildable by `name`, as the method itself or as its causal form."""
+    mixers = _CAUSAL_MIXERS if causal else _MIXERS
 
     def add(mixer_class: type[nn.Module]) -> type[nn.Module]:
-        if name in _MIXERS:
+        if name in mixers:
             raise ValueError(f"a mixer named {name!r} is registered already")
-        _MIXERS[name] = mixer_class
+        mixers[name] = mixer_class
         return mixer_class
 
     return add
 
 
-def available_mixers() -> list[str]:
-    """Names of all registered mixers."""
-    return list(_MIXERS)
+def available_mixers(*, causal: bool = False) -> list[str]:
+    """Names of all registered mixers, or of those that have a causal form."""
+    return list(_CAUSAL_MIXERS if causal else _MIXERS)
 
 
 def build_mixer(name: str, config: Any) -> nn.Module:
     """Build the mixer called `name` from a `FastformerConfig` (or anything with its fields)."""
-    try:
-        mixer_class = _MIXERS[name]
-    except KeyError:
-        raise ValueError(f"unknown mixer {name!r}; choose from {', '.join(_MIXERS)}") from None
-    return mixer_class(config)
+    causal = getattr(config, "causal", False)
+    mixers = _CAUSAL_MIXERS if causal else _MIXERS
+    if name in mixers:
+        return mixers[name](config)
+    if causal and name in _MIXERS:
+        raise ValueError(f"mixer {name!r} has no causal form; choose from {', '.join(mixers)}")
+    raise ValueError(f"unknown mixer {name!r}; choose from {', '.join(mixers)}")

@@ -3,11 +3,14 @@
 from transformers import (
     AutoConfig,
     AutoModel,
+    AutoModelForCausalLM,
     AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
 )
 
+from fastformer.modeling.causal_lm import FastformerForCausalLM
 from fastformer.modeling.configuration import FastformerConfig
 from fastformer.modeling.encoder import FastformerModel, FastformerPreTrainedModel
 from fastformer.modeling.fim import FimConfig, FimForRecommendation
@@ -18,6 +21,7 @@ from fastformer.modeling.heads import (
 )
 from fastformer.modeling.official import load_official
 from fastformer.modeling.recommendation import FastformerForRecommendation, NewsRecommender, RecommendationConfig
+from fastformer.modeling.seq2seq import FastformerForConditionalGeneration
 
 AutoConfig.register("fastformer", FastformerConfig)
 AutoModel.register(FastformerConfig, FastformerModel)
@@ -27,9 +31,13 @@ AutoModelForMaskedLM.register(FastformerConfig, FastformerForMaskedLM)
 for _config, _model in ((RecommendationConfig, FastformerForRecommendation), (FimConfig, FimForRecommendation)):
     AutoConfig.register(_config.model_type, _config)
     AutoModel.register(_config, _model)
+AutoModelForCausalLM.register(FastformerConfig, FastformerForCausalLM)
+AutoModelForSeq2SeqLM.register(FastformerConfig, FastformerForConditionalGeneration)
 
 __all__ = [
     "FastformerConfig",
+    "FastformerForCausalLM",
+    "FastformerForConditionalGeneration",
     "FastformerForMaskedLM",
     "FastformerForRecommendation",
     "FastformerForSequenceClassification",

@@ -1,6 +1,7 @@
 """`FastformerConfig`: every choice that shapes a model, one documented field each."""
 
-from typing import Literal
+import copy
+from typing import Literal, Self
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
@@ -38,6 +39,7 @@ class FastformerConfig(PreTrainedConfig):
             `bigram_buckets`); see `modeling.ngrams`.
         token_dropout: in training of a text classifier, the share of tokens removed from each text.
         share_layers: apply one layer `num_hidden_layers` times (the paper) instead of a stack.
+        causal: no token sees a later one (`fastformer` and `transformer` only); `FastformerForCausalLM` sets it.
 
     Fastformer
         head_form: `headwise`, each head scores and transforms its own slice (the paper), or `full`,
@@ -56,6 +58,14 @@ class FastformerConfig(PreTrainedConfig):
         projection_size: Linformer: number of rows that keys and values are projected to.
         pooling_window_size: Poolingformer: tokens under the second, pooled level.
         pooling_stride: Poolingformer: distance between two pooled keys; each pools `stride + 1` tokens.
+
+    Generation (`FastformerForCausalLM`, `FastformerForConditionalGeneration`)
+        decoder_layers: layers of the decoder, each with weights of its own; its sizes and switches are those above.
+        decoder_mixer: self-attention of the decoder: `transformer`, or `fastformer` with a state that does not grow.
+        decoder_start_token_id: what a decoder begins with (`None`: `bos_token_id`, else `pad_token_id`).
+        copy_mechanism: let the decoder copy words of the source; see `modeling.copying`.
+        label_smoothing: in training, the share of each target that is spread over the whole vocabulary.
+        use_cache: remember earlier tokens from one decoding step to the next.
     """
 
     model_type = "fastformer"
@@ -82,6 +92,7 @@ class FastformerConfig(PreTrainedConfig):
     ngram_channel: bool = False
     token_dropout: float = 0.0
     share_layers: bool = True
+    causal: bool = False
 
     head_form: Literal["headwise", "full"] = "headwise"
     interaction: Literal["product", "add", "concat"] = "product"
@@ -96,6 +107,13 @@ class FastformerConfig(PreTrainedConfig):
     projection_size: int = 16
     pooling_window_size: int = 64
     pooling_stride: int = 4
+
+    decoder_layers: int = 2
+    decoder_mixer: str = "transformer"
+    decoder_start_token_id: int | None = None
+    copy_mechanism: bool = False
+    label_smoothing: float = 0.0
+    use_cache: bool = True
 
     pad_token_id: int | None = 0
     bos_token_id: int | None = None
@@ -114,3 +132,24 @@ class FastformerConfig(PreTrainedConfig):
             raise ValueError("ngram_channel reads word pairs: set bigram_buckets too")
         if self.share_heads and self.head_form == "full":
             raise ValueError("share_heads needs head_form='headwise': full-width scores differ from head to head")
+        if not 0 <= self.label_smoothing < 1:
+            raise ValueError(f"label_smoothing={self.label_smoothing} must be at least 0 and below 1")
+
+    def with_changes(self, **changes) -> Self:
+        """A copy with some fields changed; the original is left alone."""
+        config = copy.deepcopy(self)
+        for name, value in changes.items():
+            setattr(config, name, value)
+        return config
+
+    def for_decoder(self) -> Self:
+        """The configuration of the decoder of an encoder-decoder: a causal stack of its own."""
+        return self.with_changes(
+            causal=True,
+            mixer=self.decoder_mixer,
+            num_hidden_layers=self.decoder_layers,
+            share_layers=False,
+            bigram_buckets=0,
+            ngram_channel=False,
+            is_encoder_decoder=False,
+        )

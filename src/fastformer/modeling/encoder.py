@@ -160,7 +160,9 @@ class FastformerLayer(GradientCheckpointingLayer):
         return map_parts(lambda part: self._after_mixer(x[part], mix(part)), x, out), weights
 
     def _after_mixer(self, x: Tensor, mixed: Tensor) -> Tensor:
-        x = self.mixer_post_norm(self._add(x, mixed))
+        return self._feed_forward(self.mixer_post_norm(self._add(x, mixed)))
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
         if self.feed_forward is not None:
             x = self.feed_forward_post_norm(self._add(x, self.feed_forward(self.feed_forward_pre_norm(x))))
         return x
@@ -176,7 +178,7 @@ class FastformerPreTrainedModel(PreTrainedModel):
     base_model_prefix = "fastformer"
     supports_gradient_checkpointing = True
     accepts_loss_kwargs = False  # the losses are plain means: Trainer must not expect sums over micro-batches
-    _no_split_modules = ["FastformerEmbeddings", "FastformerLayer"]
+    _no_split_modules = ["FastformerEmbeddings", "FastformerLayer", "FastformerDecoderLayer"]
 
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)

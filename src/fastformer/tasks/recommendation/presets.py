@@ -114,7 +114,7 @@ PRESETS = {
         title_length=24,
         history_length=30,
         negatives=4,
-        training=TrainingSettings(epochs=4, batch_size=64, learning_rate=1e-3, warmup=0.05, pretrained_rate=0.05),
+        training=TrainingSettings(epochs=4, batch_size=64, learning_rate=5e-3, warmup=0.05, pretrained_rate=0.01),
         plm_layers=0,  # a CPU takes 30 times as long with two
         model={
             "hidden_size": 128,

@@ -1,0 +1,54 @@
+"""Copying: a decoder may take its next word from the source, one that it never learned to write included.
+
+    p(w) = g · softmax(logits)_w + (1 - g) · Σ_{j: source_j = w} a_j
+
+with the gate g = σ(w_g·h + b_g) and the attention a_j = softmax_j(W_c h · e_j / √d) of the decoder's state h to the
+encoder's vectors e_j of the source tokens (a pointer-generator, See et al. 2017). What is returned is log p, which is
+its own log-softmax: beam search, sampling and cross-entropy read it as they read any logits.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fastformer.modeling.configuration import FastformerConfig
+
+
+class CopyHead(nn.Module):
+    """Logits of the vocabulary in, log-probabilities with copying out."""
+
+    def __init__(self, config: FastformerConfig):
+        super().__init__()
+        self.pointer = nn.Linear(config.hidden_size, config.hidden_size)
+        self.gate = nn.Linear(config.hidden_size, 1)
+
+    def forward(
+        self, hidden: Tensor, logits: Tensor, source: Tensor, source_ids: Tensor, mask: Tensor | None
+    ) -> Tensor:
+        """Log-probabilities (batch, length, vocabulary), float32 at least.
+
+        Args:
+            hidden: the decoder's states (batch, length, width).
+            logits: (batch, length, vocabulary).
+            source: the encoder's vectors (batch, source length, width).
+            source_ids: the source tokens (batch, source length).
+            mask: True at real source tokens; None: all are. With none in a row, nothing is copied there.
+        """
+        scores = self.pointer(hidden) @ source.mT / hidden.shape[-1] ** 0.5  # batch, length, source length
+        gate = self.gate(hidden)
+        wide = torch.promote_types(logits.dtype, torch.float32)
+        scores, gate, logits = scores.to(wide), gate.to(wide), logits.to(wide)
+        if mask is not None:
+            scores = scores.masked_fill(~mask[:, None], torch.finfo(wide).min)
+            gate = gate.masked_fill(~mask.any(dim=1)[:, None, None], torch.inf)
+        generated = F.logsigmoid(gate) + logits.log_softmax(dim=-1)
+
+        # The log of each word's sum of attention, by its largest term, so that nothing vanishes.
+        attention, words = scores.log_softmax(dim=-1), source_ids[:, None].expand_as(scores)
+        largest = torch.full_like(generated, -torch.inf).scatter_reduce(2, words, attention.detach(), "amax")
+        terms = (attention - largest.gather(2, words)).exp()
+        sums = torch.zeros_like(generated).scatter_add(2, words, terms)
+        # Words that the source does not have keep what they had: log 0 would spoil the gradient.
+        in_source = sums > 0
+        copied = F.logsigmoid(-gate) + largest + torch.where(in_source, sums, 1).log()
+        return torch.where(in_source, torch.logaddexp(generated, copied), generated)

@@ -1,0 +1,73 @@
+"""Copying: the mixture that it says, stable, and the same for every beam of `generate`."""
+
+import pytest
+import torch
+
+from fastformer.modeling.copying import CopyHead
+from tests.modeling.test_generation import build, source
+from tests.modeling.test_models import small
+
+
+def test_copying_is_the_mixture_that_it_says():
+    torch.manual_seed(0)
+    head = CopyHead(small(vocab_size=10))
+    torch.nn.init.normal_(head.pointer.weight)
+    hidden, words, logits = torch.randn(2, 3, 16), torch.randn(2, 4, 16), torch.randn(2, 3, 10)
+    ids, mask = torch.tensor([[5, 7, 5, 9], [1, 2, 3, 0]]), torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]]).bool()
+    log_p = head(hidden, logits, words, ids, mask)
+    gate = torch.sigmoid(head.gate(hidden))
+    attention = (head.pointer(hidden) @ words.mT / 4).masked_fill(~mask[:, None], -torch.inf).softmax(dim=-1)
+    expected = gate * logits.softmax(dim=-1)
+    for row in range(2):
+        for place in range(4):
+            expected[row, :, ids[row, place]] += (1 - gate[row, :, 0]) * attention[row, :, place]
+    torch.testing.assert_close(log_p.exp(), expected)
+    torch.testing.assert_close(log_p.logsumexp(dim=-1), torch.zeros(2, 3), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("scale", [1e3, 1e6])
+def test_copying_is_finite_at_any_scale_and_without_a_source(scale):
+    torch.manual_seed(0)
+    head = CopyHead(small(vocab_size=10))
+    tensors = [scale * torch.randn(2, 3, 16), scale * torch.randn(2, 3, 10), torch.randn(2, 4, 16)]
+    hidden, logits, words = (tensor.requires_grad_() for tensor in tensors)
+    mask = torch.tensor([[True] * 4, [False] * 4])
+    log_p = head(hidden, logits, words, torch.randint(0, 10, (2, 4)), mask)
+    log_p.gather(2, torch.randint(0, 10, (2, 3, 1))).sum().backward()
+    for tensor in (log_p, hidden.grad, logits.grad, words.grad, head.gate.weight.grad, head.pointer.weight.grad):
+        assert tensor.isfinite().all()
+    torch.testing.assert_close(log_p[1], logits[1].log_softmax(dim=-1))  # nothing to copy
+
+
+def test_copying_writes_words_that_the_vocabulary_alone_would_not():
+    model = build(copy_mechanism=True)
+    torch.nn.init.constant_(model.copying.gate.bias, -100.0)
+    inputs = source()
+    written = model.generate(**inputs, num_beams=5, max_new_tokens=6, do_sample=False)[:, 1:]
+    for row in range(3):
+        real = inputs["input_ids"][row][inputs["attention_mask"][row].bool()]
+        assert set(written[row].tolist()) <= set(real.tolist())
+
+
+@pytest.mark.parametrize("copying", [False, True])
+def test_generation_from_encoder_outputs(copying):
+    model, inputs = build(copy_mechanism=copying), source()
+    encoded = model.get_encoder()(**inputs)
+    target = torch.randint(4, 40, (3, 4))
+    as_tuple = model(
+        input_ids=inputs["input_ids"],
+        attention_mask=inputs["attention_mask"],
+        encoder_outputs=(encoded.last_hidden_state,),
+        decoder_input_ids=target,
+    )
+    torch.testing.assert_close(as_tuple.logits, model(**inputs, decoder_input_ids=target).logits)
+    options = {"attention_mask": inputs["attention_mask"], "num_beams": 3, "max_new_tokens": 6}
+    expected = model.generate(inputs["input_ids"], **options)
+    assert torch.equal(model.generate(encoder_outputs=encoded, **options), expected)
+
+
+def test_copying_without_the_sources_tokens_says_what_to_do():
+    model = build(copy_mechanism=True)
+    vectors = torch.randn(1, 5, 16)
+    with pytest.raises(ValueError, match=r"copy_mechanism.*input_ids"):
+        model(inputs_embeds=vectors, decoder_input_ids=torch.tensor([[5]]))
