@@ -35,20 +35,27 @@ def check_same_settings(checkpoints: Path, settings: dict[str, Any]) -> None:
 
 def check_same_data(checkpoints: Path, training: Subset, validating: Subset, resume: bool) -> None:
     """Remember a fingerprint of the encoded data; refuse to resume on other data."""
+    found = {}
+    for name, part in (("train", training), ("validation", validating)):
+        found[name] = fingerprint(part.indices, part.texts.offsets, part.texts.labels, part.texts.tokens)
+    check_same_fingerprints(checkpoints, found, resume)
+
+
+def check_same_fingerprints(checkpoints: Path, fingerprints: dict[str, str], resume: bool) -> None:
+    """Remember fingerprints of the data, by part; refuse to resume where one is another."""
     path = checkpoints / "data.json"
-    fingerprint = {"train": _fingerprint(training), "validation": _fingerprint(validating)}
-    if resume and path.is_file() and json.loads(path.read_text(encoding="utf-8")) != fingerprint:
+    if resume and path.is_file() and json.loads(path.read_text(encoding="utf-8")) != fingerprints:
         raise UserError(
             f"{checkpoints.parent}: the data has changed since the run was interrupted; "
             "give the same files to --resume, or --overwrite to start anew"
         )
-    write_json(path, fingerprint)
+    write_json(path, fingerprints)
 
 
-def _fingerprint(part: Subset) -> str:
+def fingerprint(*arrays: np.ndarray) -> str:
+    """A hash of arrays, read a piece at a time: they may be larger than memory."""
     digest = hashlib.blake2b(digest_size=16)
-    for array in (part.indices, part.texts.offsets, part.texts.labels):
-        digest.update(np.ascontiguousarray(array).data)
-    for start in range(0, len(part.texts.tokens), 1 << 24):
-        digest.update(np.ascontiguousarray(part.texts.tokens[start : start + (1 << 24)]).data)
+    for array in arrays:
+        for start in range(0, len(array), 1 << 24):
+            digest.update(np.ascontiguousarray(array[start : start + (1 << 24)]).data)
     return digest.hexdigest()

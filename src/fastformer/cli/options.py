@@ -60,6 +60,7 @@ def print_table(title: str, rows: dict[str, dict[str, float]], columns: tuple[st
     for column in columns:
         name = (
             column.replace("calibration_error", "ECE")
+            .replace("auc", "AUC")
             .replace("macro_f", "macro-F")
             .replace("micro_f", "micro-F")
             .replace("_", " ")

@@ -12,6 +12,7 @@ from transformers import (
 
 from fastformer.modeling.causal_lm import FastformerForCausalLM
 from fastformer.modeling.configuration import FastformerConfig
+from fastformer.modeling.conversion import FastformerConversionConfig, FastformerForConversion
 from fastformer.modeling.encoder import FastformerModel, FastformerPreTrainedModel
 from fastformer.modeling.heads import (
     FastformerForMaskedLM,
@@ -28,11 +29,15 @@ AutoModelForTokenClassification.register(FastformerConfig, FastformerForTokenCla
 AutoModelForMaskedLM.register(FastformerConfig, FastformerForMaskedLM)
 AutoModelForCausalLM.register(FastformerConfig, FastformerForCausalLM)
 AutoModelForSeq2SeqLM.register(FastformerConfig, FastformerForConditionalGeneration)
+AutoConfig.register("fastformer-conversion", FastformerConversionConfig)
+AutoModel.register(FastformerConversionConfig, FastformerForConversion)
 
 __all__ = [
     "FastformerConfig",
+    "FastformerConversionConfig",
     "FastformerForCausalLM",
     "FastformerForConditionalGeneration",
+    "FastformerForConversion",
     "FastformerForMaskedLM",
     "FastformerForSequenceClassification",
     "FastformerForTokenClassification",
