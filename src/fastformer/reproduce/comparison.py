@@ -196,12 +196,13 @@ def _describe(metrics: Metrics) -> str:
 def _sum_up(metrics: list[Metrics]) -> dict[str, Any]:
     """Scores in percent over the seeds; the mean time, the largest memory."""
     return {
-        **{score: _spread([100 * one["test"][score] for one in metrics]) for score in SCORES},
+        **{score: spread([100 * one["test"][score] for one in metrics]) for score in SCORES},
         "seconds": round(mean(one["train_seconds"] for one in metrics), 1),
         "peak_memory_gb": max((one["peak_memory_gb"] for one in metrics if one["peak_memory_gb"]), default=None),
         "parameters": metrics[0]["parameters"],
     }
 
 
-def _spread(values: list[float]) -> dict[str, Any]:
+def spread(values: list[float]) -> dict[str, Any]:
+    """Mean, sample standard deviation (None of a single value), and all of them."""
     return {"mean": mean(values), "std": stdev(values) if len(values) > 1 else None, "all": values}

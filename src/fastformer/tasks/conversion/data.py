@@ -1,17 +1,14 @@
-"""Files -> events -> arrays -> batches.
+"""Events -> arrays -> batches.
 
-A row has `behaviors` (texts, the latest last), `ad` (a text), `label` (0 or 1), perhaps `time`, and side features by
-name. Of the texts each distinct one is kept once; an event is a list of numbers of texts, in a file that is mapped into
-memory. So a log may be larger than memory as long as its distinct texts are not.
+Of the texts each distinct one is kept once and tokenized once; an event is a list of numbers of texts, in a file that
+is mapped into memory. So a log may be larger than memory as long as its distinct texts are not.
 """
 
 import math
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,147 +16,12 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from fastformer.data.batches import EncodedTextsWriter
-from fastformer.data.formats import kind_of
-from fastformer.data.objects import Object, read_objects
 from fastformer.data.ragged import Ragged
 from fastformer.errors import UserError
+from fastformer.tasks.conversion.events import Columns, Event
+from fastformer.tasks.conversion.features import SideFeatures
 
 VALIDATION_SHARE = 0.1
-
-
-class Columns(NamedTuple):
-    """Names of the columns that hold side features."""
-
-    numeric: tuple[str, ...] = ()
-    categorical: tuple[str, ...] = ()
-
-
-class Event(NamedTuple):
-    """One checked row."""
-
-    behaviors: list[str]
-    ad: str
-    label: int | None
-    time: float | None
-    numbers: list[float]  # nan where missing
-    values: list[str]  # of categories; "" where missing
-
-
-def read_events(
-    source: str | Path, columns: Columns, *, labelled: bool = True, split: str | None = None
-) -> Iterator[Event]:
-    """The events of a .jsonl or .parquet file (`-`: standard input), or `builtin[:split]`, simulated ones."""
-    needed = ["behaviors", "ad", *(["label"] if labelled else []), *columns.numeric, *columns.categorical]
-    base, _, named = str(source).partition(":")
-    if base == "builtin":
-        from fastformer.tasks.conversion.simulate import builtin_objects
-
-        objects: Iterator[Object] = builtin_objects(named or split or "train")
-    else:
-        objects = read_objects(source, needed, ["time"])
-    return (event_of(where, record, columns, labelled) for where, record in objects)
-
-
-def event_of(where: str, record: dict[str, Any], columns: Columns, labelled: bool) -> Event:
-    """A row, checked; mistakes name the place `where` it stands."""
-    behaviors, ad = record["behaviors"], record["ad"]
-    if behaviors is None:
-        behaviors = []
-    if not isinstance(behaviors, list) or not all(type(text) is str for text in behaviors):
-        what = kind_of(behaviors) if not isinstance(behaviors, list) else "a list with something that is no text"
-        raise UserError(f"{where}: `behaviors` is {what}; give a list of texts, the latest last (it may be empty)")
-    if type(ad) is not str:
-        raise UserError(f"{where}: `ad` is {'missing' if ad is None else kind_of(ad)}; give a text")
-    return Event(
-        behaviors,
-        ad,
-        _label(where, record["label"]) if labelled else None,
-        _time(where, record.get("time")),
-        [_number(where, name, record.get(name)) for name in columns.numeric],
-        [_value(where, name, record.get(name)) for name in columns.categorical],
-    )
-
-
-def _label(where: str, value: Any) -> int:
-    if isinstance(value, int | float) and value in (0, 1):
-        return int(value)
-    raise UserError(f"{where}: the label is {value!r:.60}; a label is 0 or 1 (converted)")
-
-
-def _time(where: str, value: Any) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, datetime):
-        return value.timestamp()
-    try:
-        return float(value) if not isinstance(value, str) else datetime.fromisoformat(value).timestamp()
-    except (TypeError, ValueError):
-        raise UserError(f"{where}: the time is {value!r:.60}; give a number or a date like 2026-01-31T12:00") from None
-
-
-def _number(where: str, name: str, value: Any) -> float:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return math.nan
-    if isinstance(value, int | float) and math.isfinite(value):
-        return float(value)
-    raise UserError(f"{where}: `{name}` is {value!r:.60}, not a finite number; mend it, or make it --categorical")
-
-
-def _value(where: str, name: str, value: Any) -> str:
-    if isinstance(value, list | dict):
-        raise UserError(f"{where}: `{name}` is {kind_of(value)}; a category is a string or an integer")
-    return "" if value is None else str(value)
-
-
-@dataclass(frozen=True)
-class SideFeatures:
-    """How side features become numbers, learned from the training rows: what run.json says under `features`."""
-
-    numeric: dict[str, tuple[float, float]]  # column -> mean, deviation
-    categorical: dict[str, list[str]]  # column -> its values; value i has the number i + 1, any other 0
-
-    @property
-    def columns(self) -> Columns:
-        """Names of the columns."""
-        return Columns(tuple(self.numeric), tuple(self.categorical))
-
-    @classmethod
-    def learn(cls, columns: Columns, numbers: np.ndarray, values: list[list[str]], counts: list[np.ndarray]):
-        """From the numbers (rows, columns) and, for each category, its values and how often each occurs.
-
-        A value that occurs once becomes unknown, so that the model knows what unknown is like.
-        """
-        numeric = {}
-        for name, column in zip(columns.numeric, numbers.T, strict=True):
-            known = column[~np.isnan(column)]
-            mean = float(known.mean()) if len(known) else 0.0
-            numeric[name] = (mean, (float(known.std()) if len(known) else 0.0) or 1.0)
-        categorical = {
-            name: sorted(value for value, often in zip(found, seen, strict=True) if value and often > 1)
-            for name, found, seen in zip(columns.categorical, values, counts, strict=True)
-        }
-        return cls(numeric, categorical)
-
-    def standardised(self, numbers: np.ndarray) -> np.ndarray:
-        """Numbers (rows, columns) with mean 0 and deviation 1; 0 where one is missing."""
-        means, deviations = np.array([*self.numeric.values()], dtype=np.float64).reshape(-1, 2).T
-        return np.nan_to_num((numbers - means) / deviations).astype(np.float32)
-
-    def numbers_of(self, column: str, values: Sequence[str]) -> np.ndarray:
-        """The number of each value of a category."""
-        known = {value: number for number, value in enumerate(self.categorical[column], 1)}
-        return np.array([known.get(value, 0) for value in values], dtype=np.int64)
-
-    def of_events(self, events: Sequence[Event]) -> dict[str, Tensor]:
-        """Model inputs: `numeric` and `categories`, where there are any."""
-        inputs = {}
-        if self.numeric:
-            inputs["numeric"] = torch.from_numpy(self.standardised(np.array([event.numbers for event in events])))
-        if self.categorical:
-            columns = zip(*(event.values for event in events), strict=True)
-            numbers = [self.numbers_of(name, column) for name, column in zip(self.categorical, columns, strict=True)]
-            inputs["categories"] = torch.from_numpy(np.stack(numbers, axis=1))
-        return inputs
 
 
 @dataclass

@@ -24,7 +24,9 @@ from fastformer.resuming import check_same_fingerprints, check_same_settings, fi
 from fastformer.run_folder import last_complete_checkpoint
 from fastformer.tasks.classification.calibration import temperature
 from fastformer.tasks.classification.data import LabelSpace
-from fastformer.tasks.conversion.data import Columns, Event, Events, EventsWriter, Part, SideFeatures, collect, hold_out
+from fastformer.tasks.conversion.data import Events, EventsWriter, Part, collect, hold_out
+from fastformer.tasks.conversion.events import Columns, Event
+from fastformer.tasks.conversion.features import SideFeatures
 from fastformer.tasks.conversion.metrics import best_metric, validation_scores
 from fastformer.tasks.conversion.presets import Preset
 from fastformer.training import train_model

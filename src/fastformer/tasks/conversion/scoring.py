@@ -18,7 +18,8 @@ from fastformer.modeling import FastformerForConversion
 from fastformer.modeling.conversion import Side
 from fastformer.progress import say
 from fastformer.run_folder import Run
-from fastformer.tasks.conversion.data import Event, SideFeatures
+from fastformer.tasks.conversion.events import Event
+from fastformer.tasks.conversion.features import SideFeatures
 
 CHUNK_EVENTS = 2048
 MAX_ITEMS = 200_000

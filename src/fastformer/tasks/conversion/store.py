@@ -28,7 +28,7 @@ from fastformer.files import write_json, writing_aside
 from fastformer.modeling import FastformerForConversion
 from fastformer.modeling.conversion import Side
 from fastformer.run_folder import open_run
-from fastformer.tasks.conversion.data import Event, event_of
+from fastformer.tasks.conversion.events import Event, event_of
 from fastformer.tasks.conversion.scoring import MAX_ITEMS, Predictor, encode_lists
 
 MAX_USERS = 100_000

@@ -14,7 +14,7 @@ from fastformer.mixers import available_mixers
 from fastformer.progress import progress_bar
 from fastformer.run_folder import CHECKPOINTS, Run, claim_output, save_run, unharmed
 from fastformer.tasks.conversion.card import model_card
-from fastformer.tasks.conversion.data import Columns, Event, read_events
+from fastformer.tasks.conversion.events import Columns, Event, read_events
 from fastformer.tasks.conversion.fit import fit_conversion
 from fastformer.tasks.conversion.metrics import plot_reliability, scores
 from fastformer.tasks.conversion.presets import Preset, get_preset
