@@ -30,6 +30,7 @@ from fastformer.reproduce.recipes import Variant, load_recipe
 from fastformer.reproduce.report import compare_two, write_report
 
 NAME = "table-conversion"
+SCORES = ("auc", "log_loss", "calibration_error")
 _FLOORS = {"ad": "the ad's own rate", "words": "words, logistic regression"}
 
 
@@ -110,9 +111,7 @@ def table_conversion(
 
 def _sum_up(metrics: list[Metrics]) -> dict[str, Any]:
     return {
-        **{
-            score: spread([one["test"][score] for one in metrics]) for score in ("auc", "log_loss", "calibration_error")
-        },
+        **{score: spread([one["test"][score] for one in metrics]) for score in SCORES},
         "seconds": round(mean(one["train_seconds"] for one in metrics), 1),
         "peak_memory_gb": max((one["peak_memory_gb"] for one in metrics if one["peak_memory_gb"]), default=None),
         "parameters": metrics[0]["parameters"],
@@ -143,13 +142,13 @@ def markdown(report: dict[str, Any]) -> str:
 def _dataset(name: str, dataset: dict[str, Any], report: dict[str, Any]) -> list[str]:
     about = dataset["about"]
     rows = ", ".join(f"{count:,} {split}" for split, count in about["rows"].items())
-    scores = [
-        [method, _spread(one["auc"]), f"{one['paper']['auc']:.4f}", _spread(one["log_loss"]),
-         _spread(one["calibration_error"]), f"{one['seconds']:,.0f} s", f"{one['parameters']:,}"]
-        for method, one in dataset["variants"].items()
-    ]  # fmt: skip
+    scores = []
+    for method, one in dataset["variants"].items():
+        numbers = [_spread(one[score]) for score in SCORES]
+        paper = f"{one['paper']['auc']:.4f}"
+        scores.append([method, numbers[0], paper, *numbers[1:], f"{one['seconds']:,.0f} s", f"{one['parameters']:,}"])
     for floor, one in dataset["floors"].items():
-        numbers = [f"{one[score]:.4f}" for score in ("auc", "log_loss", "calibration_error")]
+        numbers = [f"{one[score]:.4f}" for score in SCORES]
         scores.append([_FLOORS[floor], numbers[0], "–", *numbers[1:], "–", "–"])
     costs = []
     for method, one in dataset["variants"].items():
@@ -215,9 +214,8 @@ def _claims(report: dict[str, Any]) -> str:
         longest, found = list(report["lists"].items())[-1]
         step = [found[method]["step"] for method in (better, than)]
         time, memory = (step[0][cost] / step[1][cost] for cost in ("seconds", "peak_memory_mb"))
-        lines.append(
-            f"- lists of {int(longest):,}: a training step takes {time:.2f} of the time, {memory:.2f} of the memory."
-        )
+        of_both = f"{time:.2f} of the time and {memory:.2f} of the memory of {than}'s"
+        lines.append(f"- lists of {int(longest):,}: a training step takes {of_both}.")
     return "\n".join([*lines, ""])
 
 
