@@ -34,7 +34,7 @@ def read_objects(source: str | Path, needed: Sequence[str], optional: Sequence[s
 def missing_column(where: str, column: str, found: Sequence[str]) -> UserError:
     """The mistake that a column is not there."""
     listed = ", ".join(found[:30]) + (", …" if len(found) > 30 else "")
-    return UserError(f"{where}: no column {column!r}; columns found: {listed or 'none'}")
+    return UserError(f"{where}: no column {column!r}; columns found: {listed or 'none'}; add or rename it")
 
 
 def _read(source: str, name: str, needed: Sequence[str], optional: Sequence[str]) -> Iterator[Object]:

@@ -154,6 +154,15 @@ class Part(Dataset):
         """Labels in the order of the rows."""
         return self.events.labels[self.rows]
 
+    def text_counts(self) -> np.ndarray:
+        """How often each text occurs in these rows, as a behaviour or as an ad."""
+        events, found = self.events, np.zeros(len(self.events.texts), dtype=np.int64)
+        for start in range(0, len(self.rows), 1 << 16):
+            rows = self.rows[start : start + (1 << 16)]
+            for numbers in (events.behaviors.take(rows).values, events.ads[rows]):
+                found += np.bincount(numbers, minlength=len(found))
+        return found
+
 
 def hold_out(events: Events, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows to train and to validate on: the last tenth by time; at random where any row has no time."""

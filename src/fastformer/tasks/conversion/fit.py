@@ -89,15 +89,15 @@ def fit_conversion(
     with explain_full_disk(checkpoints):
         checkpoints.mkdir(parents=True, exist_ok=True)
         remember_settings(checkpoints, settings)
-        events, rows, own_texts = _read(train, validation, columns, preset, checkpoints, show_progress)
+        events, rows = _read(train, validation, columns, preset, checkpoints, show_progress)
+        training, validating = (Part(events, rows[name]) for name in ("train", "validation"))
+        if training.labels.min() == training.labels.max():
+            raise UserError(f"all training rows have the label {training.labels[0]}; some must have 0 and some 1")
         features = events.learn_features(columns, rows["train"])
-        tokenizer = _tokenizer(events.texts[:own_texts], preset, checkpoints / "tokenizer")
+        tokenizer = _tokenizer(training, preset, checkpoints / "tokenizer")
         events.tokens = _tokens(events.texts, tokenizer, preset, checkpoints / "texts.tokens", show_progress)
         texts, events.texts = len(events.texts), []  # from here on numbers stand for them
         _remember_data(checkpoints, events, rows, resume)
-    training, validating = (Part(events, rows[name]) for name in ("train", "validation"))
-    if training.labels.min() == training.labels.max():
-        raise UserError(f"all training rows have the label {training.labels[0]}; some must have 0 and some 1")
 
     preset = preset.for_size(len(training))
     set_seed(preset.training.seed)
@@ -142,11 +142,10 @@ def _read(
     preset: Preset,
     folder: Path,
     show: bool,
-) -> tuple[Events, dict[str, np.ndarray], int]:
-    """All events in one store, the rows of each part, and how many texts (the first ones) occur in `train`."""
+) -> tuple[Events, dict[str, np.ndarray]]:
+    """All events in one store, and the rows of each part."""
     with progress_bar("Reading", show=show) as advance, EventsWriter(folder, columns, preset.max_behaviors) as writer:
         rows = {"train": collect(train, writer, advance)}
-        own_texts = len(writer.texts)
         if validation is not None:
             rows["validation"] = collect(validation, writer, advance)
         events = writer.finish()
@@ -154,13 +153,19 @@ def _read(
         say(f"{writer.cut:,} of {len(writer):,} rows: only the latest {preset.max_behaviors:,} behaviours are read.")
     if validation is None:
         rows["train"], rows["validation"] = hold_out(events, preset.training.seed)
-    return events, rows, own_texts
+    return events, rows
 
 
-def _tokenizer(texts: list[str], preset: Preset, folder: Path) -> PreTrainedTokenizerBase:
+def _tokenizer(training: Part, preset: Preset, folder: Path) -> PreTrainedTokenizerBase:
+    """A tokenizer trained on the distinct texts of the training rows.
+
+    A text is read `min_frequency` times where it occurs as often: a word that one text has is known if many meet it.
+    """
     if folder.is_dir():  # resuming: the very same one
         return load_tokenizer(folder)
     if preset.tokenizer in ("word", "bpe", "nltk"):
+        counts = np.minimum(training.text_counts(), preset.min_frequency)
+        texts = (text for text, count in zip(training.events.texts, counts, strict=True) for _ in range(count))
         options = {"vocab_size": preset.vocab_size, "min_frequency": preset.min_frequency}
         tokenizer = train_tokenizer(preset.tokenizer, texts, **options)
     else:

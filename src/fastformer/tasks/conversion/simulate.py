@@ -20,9 +20,9 @@ from fastformer.data.objects import Object
 from fastformer.errors import UserError
 
 LIBRARIES = ("networkx", "pandas", "python", "scipy", "sympy", "torch")
-SPLITS = {"train": 3000, "validation": 500, "test": 1000}  # rows of `builtin`
-BEHAVIORS = 20
-ITEMS_A_LIBRARY = 100
+SPLITS = {"train": 2000, "validation": 300, "test": 500}  # rows of `builtin`
+BEHAVIORS = 10
+ITEMS_A_LIBRARY = 50
 DEVICES = ("desktop", "phone")
 _DAY = 86_400
 
