@@ -110,8 +110,8 @@ def test_side_features_change_the_answer():
 
 def test_both_levels_have_a_mixer_of_their_own():
     model = build(mixer="linear", user_mixer="transformer", num_user_layers=2, share_layers=False)
-    assert type(model.text_encoder.layers[0].mixer).__name__ != type(model.user_encoder.layers[0].mixer).__name__
-    assert (len(model.text_encoder.layers), len(model.user_encoder.layers)) == (1, 2)
+    assert type(model.fastformer.layers[0].mixer).__name__ != type(model.user_encoder.layers[0].mixer).__name__
+    assert (len(model.fastformer.layers), len(model.user_encoder.layers)) == (1, 2)
     assert model.user_encoder.embeddings.position_embeddings.num_embeddings == 8
     assert model.user_encoder.embeddings.word_embeddings.num_embeddings == 1
 

@@ -1,5 +1,6 @@
 """The conversion table: made from runs that are made once, with the paper's numbers beside ours."""
 
+import importlib
 import json
 
 import pytest
@@ -50,7 +51,8 @@ def made(folder, tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(grid, "in_own_process", here)
-        patch.setattr("fastformer.reproduce.table_conversion.load_recipe", lambda name: RECIPE)
+        module = importlib.import_module("fastformer.reproduce.table_conversion")  # the package has the function
+        patch.setattr(module, "load_recipe", lambda name: RECIPE)
         options = {"output": output, "scale": "small", "show_progress": False}
         report = table_conversion([f"things={folder}"], **options)
         again = table_conversion([f"things={folder}"], **options)

@@ -78,7 +78,7 @@ class FastformerForConversion(FastformerPreTrainedModel):
 
     def __init__(self, config: FastformerConversionConfig):
         super().__init__(config)
-        self.text_encoder = FastformerModel(config)
+        self.fastformer = FastformerModel(config)  # the text encoder, under the name it has in every model here
         self.user_encoder = FastformerModel(config.user_config())
         sizes = config.category_sizes or []
         self.category_embeddings = nn.ModuleList([nn.Embedding(size, config.category_width) for size in sizes])
@@ -91,17 +91,9 @@ class FastformerForConversion(FastformerPreTrainedModel):
         )
         self.post_init()
 
-    def get_input_embeddings(self) -> nn.Module:
-        """The token embedding."""
-        return self.text_encoder.get_input_embeddings()
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        """Replace the token embedding."""
-        self.text_encoder.set_input_embeddings(value)
-
     def encode_texts(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Vectors (texts, width) of texts (texts, length)."""
-        return self.text_encoder(input_ids, attention_mask).pooler_output
+        return self.fastformer(input_ids, attention_mask).pooler_output
 
     def encode_users(self, behaviors: Tensor, mask: Tensor) -> Tensor:
         """Vectors (users, width) of lists of behaviour vectors (users, behaviours, width), the latest last.

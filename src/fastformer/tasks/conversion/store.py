@@ -144,7 +144,7 @@ class BehaviorStore:
 def text_encoder_fingerprint(model: FastformerForConversion) -> str:
     """A hash of all that makes vectors of texts."""
     digest = hashlib.blake2b(digest_size=16)
-    for name, weight in model.text_encoder.state_dict().items():
+    for name, weight in model.fastformer.state_dict().items():
         digest.update(name.encode())
         digest.update(weight.contiguous().numpy().tobytes())
     return digest.hexdigest()
