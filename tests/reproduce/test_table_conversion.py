@@ -110,7 +110,9 @@ def test_the_same_rows_are_drawn_and_other_files_are_other_data(folder, tmp_path
     with open(first.files["train"]) as one, open(again.files["train"]) as other:
         assert one.read() == other.read()
     assert first.files["validation"] == str(folder / "validation.jsonl")
-    assert prepare_conversion(dataset, scale, tmp_path / "a", 1, False).about["fingerprint"] != first.about["fingerprint"]
+    assert (
+        prepare_conversion(dataset, scale, tmp_path / "a", 1, False).about["fingerprint"] != first.about["fingerprint"]
+    )
 
 
 def test_a_folder_without_splits_is_refused(tmp_path):
