@@ -22,6 +22,7 @@ SMALL = {
     "seeds": 2,
     "list_events": 40,
     "requests": 3,
+    "list_requests": 2,
     "steps": 1,
     "rows": {"train": 120, "test": 40},
     "training": {"batch_size": 32, "learning_rate": 5e-3, "epochs": 1},

@@ -46,6 +46,7 @@ class ConversionScale:
     seeds: int
     list_events: int  # behaviours to a training step of the simulated lists
     requests: int  # measured at each batch size
+    list_requests: int  # of the simulated lists, which may take a second each
     steps: int  # measured training steps
     rows: dict[str, int] = field(default_factory=dict)  # at most so many, by split
     training: dict[str, Any] = field(default_factory=dict)
@@ -152,7 +153,7 @@ def latency_job(data: ConversionData, mixers: list[str], scale: ConversionScale,
 def lists_job(length: int, mixers: list[str], scale: ConversionScale, version: int) -> Job:
     """Measure simulated lists of one length, all methods in turns."""
     preset = scale.settings()
-    size = {"behaviors": scale.list_events, "requests": scale.requests, "steps": scale.steps}
+    size = {"behaviors": scale.list_events, "requests": scale.list_requests, "steps": scale.steps}
     settings = {"length": length, "mixers": mixers, "settings": chosen(preset), **size}
     return _job("lists", f"simulated/conversion-lists-{length}", settings, {"preset": preset, "size": size}, version)
 

@@ -77,6 +77,7 @@ def table_conversion(
         "reduction": size.says,
         "seeds": seeds,
         "requests": size.requests,
+        "list_requests": size.list_requests,
         "machine": results[0]["metrics"]["machine"],
         "claims": [asdict(claim) for claim in recipe["claims"]],
         "datasets": {
@@ -190,7 +191,7 @@ def _lists(report: dict[str, Any]) -> list[str]:
     return [
         "## Longer lists of behaviours\n",
         "Simulated. A training step is forward and backward through so many lists; its memory is the most bytes of "
-        "tensors alive at once. Latency is p50 / p99 in milliseconds of one list. Texts repeat and each distinct one "
+        f"tensors alive at once. Latency is p50 / p99 of {report['list_requests']} requests of one list, in ms. Texts repeat and each distinct one "
         "is encoded once, so that the user encoder is what grows.\n",
         markdown_table(header, rows),
     ]
@@ -224,4 +225,4 @@ def _spread(found: dict[str, Any]) -> str:
 
 
 def _latency(found: dict[str, float]) -> str:
-    return f"{found['p50_ms']:.3g} / {found['p99_ms']:.3g}"
+    return " / ".join(f"{time:,.0f}" if time >= 100 else f"{time:.3g}" for time in (found["p50_ms"], found["p99_ms"]))

@@ -45,10 +45,10 @@ class Preset:
         return replace(self, **own, training=replace(self.training, **training))
 
     def for_size(self, rows: int) -> "Preset":
-        """Settle the number of epochs where it is left open: about 2,000 steps in all, from 2 to 10 epochs."""
+        """Settle the number of epochs where it is left open: about 1,000 steps in all, from 3 to 8 epochs."""
         training = self.training
         if training.epochs is None:
-            epochs = min(10, max(2, round(2000 * training.batch_size / rows)))
+            epochs = min(8, max(3, round(1000 * training.batch_size / rows)))
             training = replace(training, epochs=epochs)
         return replace(self, training=training)
 

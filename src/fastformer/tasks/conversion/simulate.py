@@ -1,10 +1,10 @@
 """Simulated conversions, offline and by seed: people who read documentation, and what they click.
 
-Items are the first lines of the built-in corpus' docstrings, each from a library. A user likes two of six libraries;
-four of five things in the history are from these. An ad is a title too, from a liked library half of the time. With
+Items are the first lines of the built-in corpus' docstrings, each from a library. A user likes one of four libraries;
+four of five things in the history are from it. An ad is a title too, from the liked library half of the time. With
 m = 1 where the user likes the ad's library, x the price in standard deviations, and d = 1 on a phone:
 
-    P(conversion) = sigmoid(3 m - 2 - 0.5 x + 0.5 d)
+    P(conversion) = sigmoid(4 m - 2.5 - 0.5 x + 0.5 d)
 
 So whoever sees only the price and the device can do little, and nobody can do better than the noise allows.
 """
@@ -19,10 +19,10 @@ from fastformer.data.corpus import builtin_rows
 from fastformer.data.objects import Object
 from fastformer.errors import UserError
 
-LIBRARIES = ("networkx", "pandas", "python", "scipy", "sympy", "torch")
+LIBRARIES = ("networkx", "pandas", "sympy", "torch")
 SPLITS = {"train": 2000, "validation": 300, "test": 500}  # rows of `builtin`
 BEHAVIORS = 10
-ITEMS_A_LIBRARY = 50
+ITEMS_A_LIBRARY = 25
 DEVICES = ("desktop", "phone")
 _DAY = 86_400
 
@@ -48,11 +48,11 @@ def simulate(
     items = list(titles().values())
     shortest = behaviors // 2 if shortest is None else shortest
     for row in range(rows):
-        liked = random.choice(len(items), size=2, replace=False)
+        liked = int(random.integers(len(items)))
         history = _libraries(random, liked, int(random.integers(shortest, behaviors + 1)), share=0.8)
         [about] = _libraries(random, liked, 1, share=0.5)
         price, phone = float(random.normal()), bool(random.integers(2))
-        logit = 3 * (about in liked) - 2 - 0.5 * price + 0.5 * phone
+        logit = 4 * (about == liked) - 2.5 - 0.5 * price + 0.5 * phone
         chance = 1 / (1 + np.exp(-logit))
         yield {
             "user": f"user-{row}",
@@ -66,10 +66,9 @@ def simulate(
         }
 
 
-def _libraries(random: np.random.Generator, liked: np.ndarray, count: int, share: float) -> np.ndarray:
-    """Libraries of some items: a `share` of them liked, the others any."""
-    any_library = random.integers(len(LIBRARIES), size=count)
-    return np.where(random.random(count) < share, liked[random.integers(len(liked), size=count)], any_library)
+def _libraries(random: np.random.Generator, liked: int, count: int, share: float) -> np.ndarray:
+    """Libraries of some items: a `share` of them the liked one, the others any."""
+    return np.where(random.random(count) < share, liked, random.integers(len(LIBRARIES), size=count))
 
 
 def _pick(random: np.random.Generator, lines: list[str]) -> str:
