@@ -191,8 +191,8 @@ def _lists(report: dict[str, Any]) -> list[str]:
     return [
         "## Longer lists of behaviours\n",
         "Simulated. A training step is forward and backward through so many lists; its memory is the most bytes of "
-        f"tensors alive at once. Latency is p50 / p99 of {report['list_requests']} requests of one list, in ms. Texts repeat and each distinct one "
-        "is encoded once, so that the user encoder is what grows.\n",
+        f"tensors alive at once. Latency is p50 / p99 of {report['list_requests']} requests of one list, in "
+        "milliseconds. Texts repeat and each distinct one is encoded once, so that the user encoder is what grows.\n",
         markdown_table(header, rows),
     ]
 
