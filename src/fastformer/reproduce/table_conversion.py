@@ -159,7 +159,7 @@ def _dataset(name: str, dataset: dict[str, Any], report: dict[str, Any]) -> list
     batches = [f"batch {batch}{kept}" for kept in ("", ", vectors stored") for batch in BATCHES]
     return [
         f"## {name}\n",
-        f"{rows} rows from `{about['source']}`. It stands for the paper's data, {report['paper_data']}, which is not "
+        f"{rows} rows from `{about['source']}`{' (simulated)' * (about['source'] == 'builtin')}. It stands for the paper's data, {report['paper_data']}, which is not "
         "public: its numbers are beside ours, not to be compared digit by digit.\n",
         markdown_table(
             ["method", "AUC", "paper's AUC", "log loss", "calibration error", "training", "parameters"], scores
