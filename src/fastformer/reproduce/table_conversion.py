@@ -142,6 +142,7 @@ def markdown(report: dict[str, Any]) -> str:
 
 def _dataset(name: str, dataset: dict[str, Any], report: dict[str, Any]) -> list[str]:
     about = dataset["about"]
+    simulated = " (simulated)" if about["source"] == "builtin" else ""
     rows = ", ".join(f"{count:,} {split}" for split, count in about["rows"].items())
     scores = []
     for method, one in dataset["variants"].items():
@@ -159,8 +160,8 @@ def _dataset(name: str, dataset: dict[str, Any], report: dict[str, Any]) -> list
     batches = [f"batch {batch}{kept}" for kept in ("", ", vectors stored") for batch in BATCHES]
     return [
         f"## {name}\n",
-        f"{rows} rows from `{about['source']}`{' (simulated)' * (about['source'] == 'builtin')}. It stands for the paper's data, {report['paper_data']}, which is not "
-        "public: its numbers are beside ours, not to be compared digit by digit.\n",
+        f"{rows} rows from `{about['source']}`{simulated}. It stands for the paper's data, {report['paper_data']}, "
+        "which is not public: its numbers are beside ours, not to be compared digit by digit.\n",
         markdown_table(
             ["method", "AUC", "paper's AUC", "log loss", "calibration error", "training", "parameters"], scores
         ),
