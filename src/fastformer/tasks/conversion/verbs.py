@@ -123,7 +123,7 @@ def evaluate(
     chances, labels = _run_labelled(predictor, events, show_progress)
     predictor.warn_about_cut_texts()
     if plot is not None:
-        plot_reliability(chances, labels, plot, f"Are the probabilities of {run.folder.resolve().name} right?")
+        plot_reliability(chances, labels, plot, f"Reliability of {run.folder.resolve().name}")
     return {"rows": len(labels), **scores(chances, labels)}
 
 
