@@ -35,14 +35,8 @@ def run(command: list[str] | str, folder: Path) -> str:
     return result.stdout
 
 
-@pytest.mark.parametrize(("code", "printed"), blocks("python"))
-def test_python_blocks_print_what_the_readme_says(code, printed, folder):
-    output = run([sys.executable, "-c", code], folder)
-    if printed:
-        assert output.split() == printed.split()
-
-
 def test_commands_run(folder):
+    """First: Python blocks may read what the commands left."""
     commands = [line for block, _ in blocks("bash") for line in block.replace("\\\n", " ").splitlines()]
     commands = [line for line in commands if line.strip() and not line.startswith("#")]
     ours = [line for line in commands if not any(skipped in line for skipped in SKIPPED)]
@@ -50,6 +44,13 @@ def test_commands_run(folder):
     for line in ours:
         assert shlex.split(line)
         run(line, folder)
+
+
+@pytest.mark.parametrize(("code", "printed"), blocks("python"))
+def test_python_blocks_print_what_the_readme_says(code, printed, folder):
+    output = run([sys.executable, "-c", code], folder)
+    if printed:
+        assert output.split() == printed.split()
 
 
 def test_the_file_tree_is_true():

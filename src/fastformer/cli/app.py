@@ -75,6 +75,9 @@ def evaluate(
     data: Annotated[str, typer.Argument(metavar="FILE", help=DATA_HELP)],
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Conversion: write a plot (.png) of how far the probabilities are right.")
+    ] = None,
     json_: Json = False,
 ) -> None:
     """Score a trained model on labelled data.
@@ -84,7 +87,12 @@ def evaluate(
     Columns are those of the training unless given.
     """
     opened, task = _open(run)
-    result = task.evaluate(opened, data, text_column=text_column, label_column=label_column, show_progress=not json_)
+    columns = {"text_column": text_column, "label_column": label_column}
+    if plot is not None:
+        if opened.task != "conversion":
+            raise UserError(f"--plot: a run of {opened.task} has no such plot; only conversion has")
+        columns["plot"] = plot
+    result = task.evaluate(opened, data, **columns, show_progress=not json_)
     if json_:
         return print_json(result)
     print_table(data, {str(run): result}, tuple(result))

@@ -74,7 +74,7 @@ def _training_command(name: str, does: str) -> None:
     reproduce_app.command(name, help=f"{does}\n\n{_GOES_ON.format(name)}")(command)
 
 
-_training_command("all", "All tables and figures below.")
+_training_command("all", "All tables and figures of text classification.")
 _training_command(
     "table-classification", "Accuracy and macro-F of the seven methods, time and memory: the paper's main table."
 )
@@ -88,6 +88,41 @@ _training_command("figure-sharing", "Which parameters are shared: the paper's fi
 def table_complexity(output: Output = OUTPUT, json_: Json = False) -> None:
     """Multiply-adds and parameters of the seven methods beside the paper's complexity table."""
     _run("table-complexity", json_, output=output)
+
+
+@reproduce_app.command("table-conversion")
+def table_conversion(
+    data: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME=FOLDER",
+            help="A folder with train, validation and test files as `train conversion` reads them, and what to call "
+            "it; or `builtin`, simulated. May be given several times.",
+        ),
+    ] = BUILTIN,
+    scale: ScaleName = "cpu",
+    seeds: Seeds = None,
+    data_seed: DataSeed = 0,
+    keep_models: KeepModels = False,
+    output: Output = OUTPUT,
+    json_: Json = False,
+) -> None:
+    """Conversion prediction, Transformer and Fastformer: AUC, memory and latency, as the paper's last table.
+
+    Also what lists of 50, 500 and 5,000 behaviours cost, simulated. A run that is done is not made again, and after
+    Ctrl-C the same command goes on. Let nothing else run while latency is measured.
+    """
+    _run(
+        "table-conversion",
+        json_,
+        data,
+        output=output,
+        scale=scale,
+        seeds=seeds,
+        data_seed=data_seed,
+        keep_models=keep_models,
+        show_progress=not json_,
+    )
 
 
 @reproduce_app.command("table-datasets")

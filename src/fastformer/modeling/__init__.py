@@ -12,6 +12,7 @@ from transformers import (
 
 from fastformer.modeling.causal_lm import FastformerForCausalLM
 from fastformer.modeling.configuration import FastformerConfig
+from fastformer.modeling.conversion import FastformerConversionConfig, FastformerForConversion
 from fastformer.modeling.encoder import FastformerModel, FastformerPreTrainedModel
 from fastformer.modeling.fim import FimConfig, FimForRecommendation
 from fastformer.modeling.heads import (
@@ -33,11 +34,15 @@ for _config, _model in ((RecommendationConfig, FastformerForRecommendation), (Fi
     AutoModel.register(_config, _model)
 AutoModelForCausalLM.register(FastformerConfig, FastformerForCausalLM)
 AutoModelForSeq2SeqLM.register(FastformerConfig, FastformerForConditionalGeneration)
+AutoConfig.register("fastformer-conversion", FastformerConversionConfig)
+AutoModel.register(FastformerConversionConfig, FastformerForConversion)
 
 __all__ = [
     "FastformerConfig",
+    "FastformerConversionConfig",
     "FastformerForCausalLM",
     "FastformerForConditionalGeneration",
+    "FastformerForConversion",
     "FastformerForMaskedLM",
     "FastformerForRecommendation",
     "FastformerForSequenceClassification",

@@ -7,12 +7,13 @@ from typing import Any
 from fastformer.reproduce.figures import figure_interaction, figure_sharing
 from fastformer.reproduce.table_classification import table_classification
 from fastformer.reproduce.table_complexity import table_complexity
+from fastformer.reproduce.table_conversion import table_conversion
 from fastformer.reproduce.table_datasets import table_datasets
 from fastformer.reproduce.table_recommendation import table_recommendation
 
 
 def reproduce_all(data: Sequence[str], *, output: str | Path, **options: Any) -> dict[str, Any]:
-    """Every table and figure, by name; `options` are those of `fastformer.reproduce.comparison.compare`."""
+    """Every table and figure of text classification, by name; `options` are those of `comparison.compare`."""
     of_data = ("scale", "data_seed", "text_column", "label_column", "show_progress")
     reports = {
         "table-complexity": table_complexity(output=output),
@@ -30,6 +31,7 @@ REPRODUCE: dict[str, Callable[..., dict[str, Any]]] = {
     "figure-interaction": figure_interaction,
     "figure-sharing": figure_sharing,
     "table-complexity": table_complexity,
+    "table-conversion": table_conversion,
     "table-datasets": table_datasets,
     "table-recommendation": table_recommendation,
     "all": reproduce_all,
@@ -42,6 +44,7 @@ __all__ = [
     "reproduce_all",
     "table_classification",
     "table_complexity",
+    "table_conversion",
     "table_datasets",
     "table_recommendation",
 ]

@@ -204,5 +204,5 @@ def _sum_up(metrics: list[Metrics]) -> dict[str, Any]:
 
 
 def spread(values: list[float]) -> dict[str, Any]:
-    """Mean and sample standard deviation of some values, and all of them."""
+    """Mean, sample standard deviation (None of a single value), and all of them."""
     return {"mean": mean(values), "std": stdev(values) if len(values) > 1 else None, "all": values}

@@ -99,7 +99,7 @@ def prepare(
     sources = locate(dataset.source)
     columns = {"text_column": text_column, "label_column": label_column}
     sample = scale.sample.get(dataset.paper)
-    stamp = [_stamp(source) for source in sources.values()]
+    stamp = [file_stamp(source) for source in sources.values()]
     spec = {"sources": sources, "stamp": stamp, "seed": seed, "rows": scale.rows, "sample": sample, **columns}
     place = folder / "data" / f"{dataset.name}-{digest(spec)}"
     about_file = place / "about.json"
@@ -254,7 +254,7 @@ def _counted(rows: Iterator[Row], advance) -> Iterator[Row]:
         yield row
 
 
-def _stamp(source: str) -> Any:
+def file_stamp(source: str) -> Any:
     """What tells whether files have changed without reading them; None where there are none to look at."""
     path = source if os.path.exists(source) else source.rpartition(":")[0]
     if not os.path.exists(path):

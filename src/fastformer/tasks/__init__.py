@@ -7,6 +7,7 @@ from fastformer.errors import UserError
 
 TASKS = {
     "classification": "fastformer.tasks.classification",
+    "conversion": "fastformer.tasks.conversion",
     "masked-words": "fastformer.tasks.masked_words",
     "recommendation": "fastformer.tasks.recommendation",
 }

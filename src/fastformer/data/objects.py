@@ -1,0 +1,107 @@
+"""JSONL or Parquet, plain or .gz -> objects with any columns, a few at a time.
+
+`tables.py` reads one text and one label a row; this is for tasks whose rows have lists and several fields.
+"""
+
+import gzip
+import io
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from shutil import copyfileobj
+from typing import Any
+
+from fastformer.data.formats import decode, format_of, guard, kind_of, opened
+from fastformer.errors import UserError
+
+ROWS_AT_ONCE = 256  # of Parquet, in memory at a time
+
+Object = tuple[str, dict[str, Any]]  # where it stands (file and line or row), and what it holds
+
+
+def read_objects(source: str | Path, needed: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Object]:
+    """The rows of a .jsonl or .parquet file (`-`: JSONL from standard input); each has all of `needed`.
+
+    Of Parquet only the `needed` and the `optional` columns are read.
+    """
+    name = "standard input" if str(source) == "-" else str(source)
+    return guard(name, _read(str(source), name, needed, optional))
+
+
+def missing_column(where: str, column: str, found: Sequence[str]) -> UserError:
+    """The mistake that a column is not there."""
+    listed = ", ".join(found[:30]) + (", …" if len(found) > 30 else "")
+    return UserError(f"{where}: no column {column!r}; columns found: {listed or 'none'}; add or rename it")
+
+
+def _read(source: str, name: str, needed: Sequence[str], optional: Sequence[str]) -> Iterator[Object]:
+    if source == "-":
+        yield from _at_least_one(name, _read_lines(sys.stdin.buffer, name, needed))
+        return
+    if not Path(source).is_file():
+        raise UserError(f"{source}: no such file; give a .jsonl or .parquet file")
+    format = format_of(source)
+    if format not in ("jsonl", "json", "parquet"):
+        raise UserError(f"{source}: rows with lists are read from .jsonl or .parquet (and .gz); convert the file")
+    with ExitStack() as stack:
+        file = stack.enter_context(opened(source))
+        if format == "parquet":
+            if source.lower().endswith(".gz"):  # Parquet is read back to front
+                unzipped = stack.enter_context(tempfile.TemporaryFile())
+                copyfileobj(file, unzipped)
+                unzipped.seek(0)
+                file = unzipped
+            rows = _read_parquet(file, name, needed, optional)
+        else:
+            rows = _read_lines(file, name, needed)
+        yield from _at_least_one(name, rows)
+
+
+def _at_least_one(name: str, rows: Iterator[Object]) -> Iterator[Object]:
+    row = None
+    for row in rows:
+        yield row
+    if row is None:
+        raise UserError(f"{name}: no rows; give a file with at least one")
+
+
+def _read_lines(file: io.BufferedReader | gzip.GzipFile, name: str, needed: Sequence[str]) -> Iterator[Object]:
+    for number, line in enumerate(decode(file, name), 1):
+        if line.isspace():
+            continue
+        where = f"{name}, line {number}"
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            reason = getattr(error, "msg", "nested too deeply")
+            raise UserError(f"{where}: broken JSON ({reason}); every line must hold one whole object") from None
+        if type(record) is not dict:
+            raise UserError(f"{where}: {kind_of(record)}, not a JSON object")
+        for column in needed:
+            if column not in record:
+                raise missing_column(where, column, list(record))
+        yield where, record
+
+
+def _read_parquet(file: Any, name: str, needed: Sequence[str], optional: Sequence[str]) -> Iterator[Object]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.ParquetFile(file)
+        found = table.schema_arrow.names
+        for column in needed:
+            if column not in found:
+                raise missing_column(name, column, found)
+        columns = [column for column in (*needed, *optional) if column in found]
+        number = 0
+        for batch in table.iter_batches(batch_size=ROWS_AT_ONCE, columns=columns):
+            for record in batch.to_pylist():
+                number += 1
+                yield f"{name}, row {number}", record
+    except (pa.ArrowException, OSError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
+        raise UserError(f"{name}: not a readable Parquet file ({reason}); write or download it again") from None

@@ -1,0 +1,237 @@
+"""From events to a trained conversion model: the path behind `fastformer train conversion`."""
+
+import shutil
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedTokenizerBase, set_seed
+
+from fastformer.data.batches import EncodedTextsWriter, token_budget_batches
+from fastformer.data.ragged import Ragged
+from fastformer.data.tokenizers import encode_batch, load_tokenizer, train_tokenizer
+from fastformer.errors import UserError
+from fastformer.files import explain_full_disk
+from fastformer.inference import BATCH_TOKENS, chunks
+from fastformer.machine import peak_memory_gb
+from fastformer.modeling import FastformerConversionConfig, FastformerForConversion
+from fastformer.progress import progress_bar, say
+from fastformer.resuming import check_same_fingerprints, check_same_settings, fingerprint, remember_settings
+from fastformer.run_folder import last_complete_checkpoint
+from fastformer.tasks.classification.calibration import temperature
+from fastformer.tasks.classification.data import LabelSpace
+from fastformer.tasks.conversion.data import Events, EventsWriter, Part, collect, hold_out
+from fastformer.tasks.conversion.events import Columns, Event
+from fastformer.tasks.conversion.features import SideFeatures
+from fastformer.tasks.conversion.metrics import best_metric, validation_scores
+from fastformer.tasks.conversion.presets import Preset
+from fastformer.training import train_model
+
+SCORES = ("auc", "log_loss", "calibration_error")
+
+
+@dataclass
+class Fitted:
+    """A trained model and how it came about."""
+
+    model: FastformerForConversion
+    tokenizer: PreTrainedTokenizerBase
+    features: SideFeatures
+    preset: Preset
+    rows: dict[str, int]
+    texts: int  # distinct ones
+    seconds: float
+    history: list[dict[str, Any]]  # validation scores of every epoch
+    validation: dict[str, float]  # of the model, calibrated on the same rows
+
+    def metrics(self) -> dict[str, Any]:
+        """What metrics.json says of the training."""
+        return {
+            "train_seconds": round(self.seconds, 1),
+            "peak_memory_gb": peak_memory_gb(),
+            "rows": self.rows,
+            "texts": self.texts,
+            "parameters": self.model.num_parameters(),
+            "validation": self.validation,
+            "epochs": [_known({name: epoch.get(f"eval_{name}") for name in SCORES}) for epoch in self.history],
+        }
+
+
+def fit_conversion(
+    train: Iterable[Event],
+    validation: Iterable[Event] | None,
+    *,
+    columns: Columns,
+    preset: Preset,
+    mixer: str,
+    user_mixer: str,
+    checkpoints: Path,
+    resume: bool = False,
+    show_progress: bool = True,
+) -> Fitted:
+    """Train on events, read once. Without `validation` the last tenth by time chooses the epoch (else a random one).
+
+    `checkpoints` holds encoded events and checkpoints; the caller deletes it once the result is safe.
+    """
+    started = time.monotonic()
+    if resume and last_complete_checkpoint(checkpoints) is None:
+        say(f"{checkpoints}: no checkpoint to resume from; starting from the beginning.")
+        resume = False
+    settings = {"mixer": mixer, "user_mixer": user_mixer, "features": columns._asdict(), **asdict(preset)}
+    if resume:
+        check_same_settings(checkpoints, settings)
+    else:
+        shutil.rmtree(checkpoints, ignore_errors=True)
+    with explain_full_disk(checkpoints):
+        checkpoints.mkdir(parents=True, exist_ok=True)
+        remember_settings(checkpoints, settings)
+        events, rows = _read(train, validation, columns, preset, checkpoints, show_progress)
+        training, validating = (Part(events, rows[name]) for name in ("train", "validation"))
+        if training.labels.min() == training.labels.max():
+            raise UserError(f"all training rows have the label {training.labels[0]}; some must have 0 and some 1")
+        features = events.learn_features(columns, rows["train"])
+        tokenizer = _tokenizer(training, preset, checkpoints / "tokenizer")
+        events.tokens = _tokens(events.texts, tokenizer, preset, checkpoints / "texts.tokens", show_progress)
+        texts, events.texts = len(events.texts), []  # from here on numbers stand for them
+        _remember_data(checkpoints, events, rows, resume)
+
+    preset = preset.for_size(len(training))
+    set_seed(preset.training.seed)
+    model = build_model(preset, mixer, user_mixer, tokenizer, features)
+    history = train_model(
+        model,
+        training,
+        validating,
+        settings=preset.training,
+        collate=lambda rows: events.batch(rows, tokenizer.pad_token_id),
+        compute_metrics=lambda result: validation_scores(result.predictions, result.label_ids),
+        best_metric=best_metric(validating.labels),
+        folder=checkpoints,
+        resume=resume,
+        show_progress=show_progress,
+    )
+    logits = _logits(model.eval(), validating, tokenizer.pad_token_id)
+    logits /= _calibrate(model, logits, validating.labels)
+    found = validation_scores(logits, validating.labels)
+    return Fitted(
+        model,
+        tokenizer,
+        features,
+        preset,
+        rows={name: len(part) for name, part in rows.items()},
+        texts=texts,
+        seconds=time.monotonic() - started,
+        history=history,
+        validation=_known({name: found.get(name) for name in SCORES}),
+    )
+
+
+def _known(found: dict[str, float | None]) -> dict[str, float]:
+    """Without what is undefined: AUC where all rows have one label."""
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _read(
+    train: Iterable[Event],
+    validation: Iterable[Event] | None,
+    columns: Columns,
+    preset: Preset,
+    folder: Path,
+    show: bool,
+) -> tuple[Events, dict[str, np.ndarray]]:
+    """All events in one store, and the rows of each part."""
+    with progress_bar("Reading", show=show) as advance, EventsWriter(folder, columns, preset.max_behaviors) as writer:
+        rows = {"train": collect(train, writer, advance)}
+        if validation is not None:
+            rows["validation"] = collect(validation, writer, advance)
+        events = writer.finish()
+    if writer.cut:
+        say(f"{writer.cut:,} of {len(writer):,} rows: only the latest {preset.max_behaviors:,} behaviours are read.")
+    if validation is None:
+        rows["train"], rows["validation"] = hold_out(events, preset.training.seed)
+    return events, rows
+
+
+def _tokenizer(training: Part, preset: Preset, folder: Path) -> PreTrainedTokenizerBase:
+    """A tokenizer trained on the distinct texts of the training rows.
+
+    A text is read `min_frequency` times where it occurs as often: a word that one text has is known if many meet it.
+    """
+    if folder.is_dir():  # resuming: the very same one
+        return load_tokenizer(folder)
+    if preset.tokenizer in ("word", "bpe", "nltk"):
+        counts = np.minimum(training.text_counts(), preset.min_frequency)
+        texts = (text for text, count in zip(training.events.texts, counts, strict=True) for _ in range(count))
+        options = {"vocab_size": preset.vocab_size, "min_frequency": preset.min_frequency}
+        tokenizer = train_tokenizer(preset.tokenizer, texts, **options)
+    else:
+        tokenizer = load_tokenizer(preset.tokenizer)
+    tokenizer.model_max_length = preset.max_length
+    tokenizer.save_pretrained(folder)
+    return tokenizer
+
+
+def _tokens(texts: list[str], tokenizer: PreTrainedTokenizerBase, preset: Preset, path: Path, show: bool) -> Ragged:
+    """Token ids of each text, in a file mapped into memory."""
+    cut = 0
+    with progress_bar("Encoding texts", total=len(texts), show=show) as advance, EncodedTextsWriter(path) as writer:
+        for chunk in chunks(texts):
+            encoded, cut_here = encode_batch(tokenizer, chunk, preset.max_length)
+            cut += cut_here
+            for ids in encoded:
+                writer.add(ids)
+            advance(len(chunk))
+        written = writer.finish(None)
+    if cut:
+        say(f"{cut:,} of {len(texts):,} texts were longer than {preset.max_length:,} tokens and were cut.")
+    return Ragged(written.tokens, written.offsets)
+
+
+def _remember_data(checkpoints: Path, events: Events, rows: dict[str, np.ndarray], resume: bool) -> None:
+    arrays = (*events.behaviors, *events.tokens, events.ads, events.labels, *events.inputs.values())
+    found = {"events": fingerprint(*arrays), **{name: fingerprint(part) for name, part in rows.items()}}
+    check_same_fingerprints(checkpoints, found, resume)
+
+
+def build_model(
+    preset: Preset, mixer: str, user_mixer: str, tokenizer: PreTrainedTokenizerBase, features: SideFeatures
+) -> FastformerForConversion:
+    """The model that a preset describes, with random weights."""
+    try:
+        config = FastformerConversionConfig(
+            **{
+                "max_position_embeddings": preset.max_length,
+                **preset.model,
+                "mixer": mixer,
+                "user_mixer": user_mixer,
+                "max_behaviors": preset.max_behaviors,
+                "vocab_size": 1 + max(tokenizer.get_vocab().values()),  # saved tokenizers may have gaps
+                "pad_token_id": tokenizer.pad_token_id,
+                "num_numeric": len(features.numeric),
+                "category_sizes": [1 + len(values) for values in features.categorical.values()],
+            }
+        )
+        return FastformerForConversion(config)
+    except ValueError as error:
+        raise UserError(" ".join(str(error).split())) from error
+
+
+@torch.inference_mode()
+def _logits(model: FastformerForConversion, part: Part, pad_token_id: int) -> np.ndarray:
+    logits = np.zeros(len(part), dtype=np.float32)
+    for batch in token_budget_batches(part.lengths, BATCH_TOKENS):
+        logits[batch] = model(**part.events.batch(part.rows[batch], pad_token_id)).logits.numpy()
+    return logits
+
+
+@torch.no_grad()
+def _calibrate(model: FastformerForConversion, logits: np.ndarray, labels: np.ndarray) -> float:
+    """Divide the model's logits by the temperature that fits the validation rows best; return it."""
+    heat = temperature(LabelSpace("multi", ("converted",)), logits[:, None], labels[:, None])
+    model.head[-1].weight /= heat
+    model.head[-1].bias /= heat
+    return heat

@@ -1,0 +1,151 @@
+"""Probabilities from a trained run: texts become vectors once and are kept, then lists of vectors become users."""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from fastformer.data.batches import pad_batch, token_budget_batches
+from fastformer.data.tokenizers import encode_batch
+from fastformer.errors import UserError
+from fastformer.inference import BATCH_TOKENS
+from fastformer.machine import tune
+from fastformer.modeling import FastformerForConversion
+from fastformer.modeling.conversion import Side
+from fastformer.progress import say
+from fastformer.run_folder import Run
+from fastformer.tasks.conversion.events import Event
+from fastformer.tasks.conversion.features import SideFeatures
+
+CHUNK_EVENTS = 2048
+MAX_ITEMS = 200_000
+
+
+class ItemVectors:
+    """Text -> vector of the text encoder. Keeps the `limit` texts that were asked for last, each encoded once."""
+
+    def __init__(self, model: FastformerForConversion, tokenizer: PreTrainedTokenizerBase, limit: int = MAX_ITEMS):
+        self.model, self.tokenizer, self.limit = model, tokenizer, limit
+        self.kept: OrderedDict[str, Tensor] = OrderedDict()
+        self.encoded = self.cut = 0  # texts that went through the encoder; those longer than its maximum
+
+    def __call__(self, texts: Iterable[str]) -> dict[str, Tensor]:
+        """The vector (width,) of every distinct text."""
+        found, missing = {}, []
+        for text in dict.fromkeys(texts):
+            if text in self.kept:
+                self.kept.move_to_end(text)
+                found[text] = self.kept[text]
+            else:
+                missing.append(text)
+        found |= self._encode(missing)
+        return found
+
+    def keep(self, text: str, vector: Tensor) -> None:
+        """Remember a vector; the text that nobody asked for the longest gives way."""
+        self.kept[text] = vector
+        self.kept.move_to_end(text)
+        if len(self.kept) > self.limit:
+            self.kept.popitem(last=False)
+
+    @torch.inference_mode()
+    def _encode(self, texts: list[str]) -> dict[str, Tensor]:
+        ids, cut = encode_batch(self.tokenizer, texts, self.tokenizer.model_max_length)
+        self.encoded, self.cut = self.encoded + len(texts), self.cut + cut
+        vectors: dict[str, Tensor] = {}
+        for batch in token_budget_batches(np.array([len(one) for one in ids], dtype=np.int64), BATCH_TOKENS):
+            inputs = pad_batch([ids[index] for index in batch], self.tokenizer.pad_token_id)
+            rows = self.model.encode_texts(**inputs)
+            vectors |= {texts[index]: row.clone() for index, row in zip(batch, rows, strict=True)}
+        for text in texts:
+            self.keep(text, vectors[text])
+        return vectors
+
+
+class Predictor:
+    """A loaded run."""
+
+    def __init__(
+        self,
+        model: FastformerForConversion,
+        tokenizer: PreTrainedTokenizerBase,
+        features: SideFeatures,
+        max_items: int = MAX_ITEMS,
+    ):
+        tune()
+        self.model, self.features = model.eval(), features
+        self.items = ItemVectors(self.model, tokenizer, max_items)
+
+    @classmethod
+    def of(cls, run: Run, max_items: int = MAX_ITEMS) -> "Predictor":
+        """Load a run folder."""
+        if run.task != "conversion":
+            raise UserError(f"{run.folder}: a run of {run.task}, not of conversion; give a run of `train conversion`")
+        try:
+            features = SideFeatures(**run.record["features"])
+        except (KeyError, TypeError) as error:
+            raise UserError(f"{run.folder}/run.json: has no features ({error}); train the run again") from None
+        return cls(run.load_model(FastformerForConversion), run.load_tokenizer(), features, max_items)
+
+    def probabilities(self, events: Iterable[Event]) -> Iterator[float]:
+        """The probability of a conversion, event by event; a few thousand are in memory."""
+        for chunk in _chunks(events):
+            vectors = self.items(text for event in chunk for text in (*self._recent(event), event.ad))
+            yield from self._in_batches(chunk, vectors, self._score).tolist()
+
+    def user_vectors(self, events: Iterable[Event]) -> Iterator[np.ndarray]:
+        """The user vector of each event: what its behaviours say, whatever the ad."""
+        for chunk in _chunks(events):
+            vectors = self.items(text for event in chunk for text in self._recent(event))
+            yield from self._in_batches(chunk, vectors, self._users).numpy()
+
+    def warn_about_cut_texts(self) -> None:
+        """One line if any text was longer than the model's maximum."""
+        if self.items.cut:
+            limit = self.items.tokenizer.model_max_length
+            say(f"{self.items.cut:,} texts were longer than the model's {limit:,} tokens and were cut.")
+
+    def _recent(self, event: Event) -> list[str]:
+        return event.behaviors[-self.model.config.max_behaviors :]
+
+    @torch.inference_mode()
+    def _in_batches(self, events: Sequence[Event], vectors: dict[str, Tensor], function) -> Tensor:
+        """`function(events, vectors)` of all events, those with similarly many behaviours together."""
+        lengths = np.array([len(self._recent(event)) for event in events])
+        batches = token_budget_batches(lengths + 1, BATCH_TOKENS)
+        found = torch.cat([function([events[row] for row in batch], vectors) for batch in batches])
+        return found[torch.from_numpy(np.concatenate(batches).argsort())]
+
+    def _users(self, events: Sequence[Event], vectors: dict[str, Tensor]) -> Tensor:
+        lists = [
+            torch.stack([vectors[text] for text in recent]) if (recent := self._recent(event)) else None
+            for event in events
+        ]
+        return encode_lists(self.model, lists)
+
+    def _score(self, events: Sequence[Event], vectors: dict[str, Tensor]) -> Tensor:
+        ads = torch.stack([vectors[event.ad] for event in events])
+        side = Side(**self.features.of_events(events))
+        return self.model.score(self._users(events, vectors), ads, side).double().sigmoid()
+
+
+def _chunks(events: Iterable[Event]) -> Iterator[list[Event]]:
+    events = iter(events)
+    while chunk := list(islice(events, CHUNK_EVENTS)):
+        yield chunk
+
+
+def encode_lists(model: FastformerForConversion, lists: Sequence[Tensor | None]) -> Tensor:
+    """User vectors of lists of behaviour vectors, each (behaviours, width); None for a user without any."""
+    longest = max([1, *(len(one) for one in lists if one is not None)])
+    vectors = torch.zeros(len(lists), longest, model.config.hidden_size)
+    mask = torch.zeros(len(lists), longest, dtype=torch.long)
+    for row, one in enumerate(lists):
+        if one is not None:
+            vectors[row, : len(one)] = one
+            mask[row, : len(one)] = 1
+    return model.encode_users(vectors, mask)

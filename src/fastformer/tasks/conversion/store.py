@@ -1,0 +1,150 @@
+"""A behaviour store for serving: a user's state grows by one vector when something happens.
+
+Texts go through the text encoder when they are first met. A user is the list of the vectors of what he did last, and
+his vector is made from these when it is asked for and has changed: no text of the history is encoded again.
+
+    store = BehaviorStore.open("runs/ads")
+    store.add("ann", "searched for hiking boots")
+    store.score("ann", "Boots for every weather")
+
+Memory is bounded: the items and the users that were met last are kept.
+"""
+
+import hashlib
+import json
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from fastformer.errors import UserError
+from fastformer.files import write_json, writing_aside
+from fastformer.modeling import FastformerForConversion
+from fastformer.modeling.conversion import Side
+from fastformer.run_folder import open_run
+from fastformer.tasks.conversion.events import Event, event_of
+from fastformer.tasks.conversion.scoring import MAX_ITEMS, Predictor, encode_lists
+
+MAX_USERS = 100_000
+_VECTORS, _TEXTS = "items.safetensors", "items.json"
+
+
+@dataclass
+class _User:
+    """What is kept of a user: the vectors of the latest behaviours (shared with other users), and his own."""
+
+    behaviors: deque[Tensor]
+    vector: Tensor | None = None  # None: something happened since it was made
+
+
+class BehaviorStore:
+    """Users, what they did, and the probability that they convert; the same answers as the model on whole rows."""
+
+    def __init__(self, predictor: Predictor, max_users: int = MAX_USERS):
+        self.predictor, self.max_users = predictor, max_users
+        self.users: OrderedDict[str, _User] = OrderedDict()
+
+    @classmethod
+    def open(cls, run: str | Path, *, max_items: int = MAX_ITEMS, max_users: int = MAX_USERS) -> "BehaviorStore":
+        """A store for the model in a run folder."""
+        return cls(Predictor.of(open_run(run), max_items), max_users)
+
+    @property
+    def model(self) -> FastformerForConversion:
+        """The model behind the answers."""
+        return self.predictor.model
+
+    def add(self, user: str, *texts: str) -> None:
+        """The user did something, the latest last: only texts that were never met go through the text encoder."""
+        vectors = self.predictor.items(texts)
+        state = self._state(user)
+        state.behaviors.extend(vectors[text] for text in texts)
+        state.vector = None
+
+    def score(self, user: str, ad: str, side: Mapping[str, Any] | None = None) -> float:
+        """The probability that the user converts on an ad; `side` has the columns the model was trained with."""
+        return self.score_all(user, [ad], side)[0]
+
+    @torch.inference_mode()
+    def score_all(self, user: str, ads: Iterable[str], side: Mapping[str, Any] | None = None) -> list[float]:
+        """The same for several ads at once."""
+        ads = list(ads)
+        if not ads:
+            return []
+        vectors = self.predictor.items(ads)
+        events = [self._event(ad, side or {}) for ad in ads]
+        inputs = Side(**self.predictor.features.of_events(events))
+        users = self.vector(user).expand(len(ads), -1)
+        return self.model.score(users, torch.stack([vectors[ad] for ad in ads]), inputs).double().sigmoid().tolist()
+
+    @torch.inference_mode()
+    def vector(self, user: str) -> Tensor:
+        """The user's vector (width,)."""
+        state = self.users.get(user) or _User(deque())  # whoever is only asked for is not kept
+        if state.vector is None:
+            behaviors = torch.stack([*state.behaviors]) if state.behaviors else None
+            state.vector = encode_lists(self.model, [behaviors])[0]
+        return state.vector
+
+    def forget(self, user: str) -> None:
+        """Remove all that is known of a user."""
+        self.users.pop(user, None)
+
+    def save_items(self, folder: str | Path) -> None:
+        """Write the item vectors to a folder: a serving process that starts from it encodes no known text again."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        kept = self.predictor.items.kept
+        vectors = torch.stack([*kept.values()]) if kept else torch.zeros(0, self.model.config.hidden_size)
+        content = {"encoder": text_encoder_fingerprint(self.model), "texts": list(kept)}
+        with writing_aside(folder / _VECTORS) as weights, writing_aside(folder / _TEXTS) as texts:
+            save_file({"vectors": vectors}, weights)
+            write_json(texts, content)
+
+    def load_items(self, folder: str | Path) -> int:
+        """Read item vectors that the same model wrote; return how many."""
+        folder = Path(folder)
+        try:
+            content = json.loads((folder / _TEXTS).read_text(encoding="utf-8"))
+            vectors, texts = load_file(folder / _VECTORS)["vectors"], content["texts"]
+            if vectors.shape != (len(texts), self.model.config.hidden_size):
+                raise ValueError("vectors and texts are not equally many")
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            reason = " ".join(str(error).split())
+            raise UserError(f"{folder}: item vectors cannot be read ({reason}); save_items writes them") from error
+        if content.get("encoder") != text_encoder_fingerprint(self.model):
+            raise UserError(f"{folder}: these item vectors are another model's; save them again with this one")
+        for text, vector in zip(texts, vectors, strict=True):
+            self.predictor.items.keep(text, vector.clone())
+        return len(texts)
+
+    def _state(self, user: str) -> _User:
+        if user not in self.users:
+            self.users[user] = _User(deque(maxlen=self.model.config.max_behaviors))
+        self.users.move_to_end(user)
+        if len(self.users) > self.max_users:
+            self.users.popitem(last=False)
+        return self.users[user]
+
+    def _event(self, ad: str, side: Mapping[str, Any]) -> Event:
+        columns = self.predictor.features.columns
+        unknown = side.keys() - {*columns.numeric, *columns.categorical}
+        if unknown:
+            known = ", ".join((*columns.numeric, *columns.categorical)) or "none"
+            raise UserError(f"no side feature {sorted(unknown)[0]!r}; the model was trained with: {known}")
+        return event_of("side features", {**side, "behaviors": [], "ad": ad}, columns, labelled=False)
+
+
+def text_encoder_fingerprint(model: FastformerForConversion) -> str:
+    """A hash of all that makes vectors of texts."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, weight in model.fastformer.state_dict().items():
+        digest.update(name.encode())
+        digest.update(weight.contiguous().numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,133 @@
+"""The behaviour store answers as the model does on whole rows, and encodes no text twice."""
+
+import io
+import json
+
+import pytest
+import torch
+
+from fastformer.errors import UserError
+from fastformer.run_folder import open_run
+from fastformer.tasks.conversion import BehaviorStore, predict, train
+
+from .conftest import write_jsonl
+from .conversions import TINY, make_events
+
+ROWS = make_events(12, 7)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("store")
+    options = {"preset": TINY, "epochs": 1, "numeric": ["price"], "categorical": ["device"], "show_progress": False}
+    train(write_jsonl(folder / "train.jsonl", make_events(100, 0)), output=folder / "run", **options)
+    return folder / "run"
+
+
+@pytest.fixture
+def store(run):
+    return BehaviorStore.open(run)
+
+
+def side(row):
+    return {"price": row["price"], "device": row["device"]}
+
+
+def test_it_equals_the_model_on_whole_rows(store, run, tmp_path):
+    rows = [*ROWS, {**ROWS[0], "behaviors": []}]
+    out = io.StringIO()
+    predict(open_run(run), write_jsonl(tmp_path / "rows.jsonl", rows), out, show_progress=False)
+    expected = [json.loads(line)["probability"] for line in out.getvalue().splitlines()]
+    for number, row in enumerate(rows):
+        for text in row["behaviors"]:  # up to seven, of which the model reads five
+            store.add(f"user {number}", text)
+    found = [store.score(f"user {number}", row["ad"], side(row)) for number, row in enumerate(rows)]
+    assert found == pytest.approx(expected, abs=1e-5)
+    assert len({round(chance, 4) for chance in found}) > 5
+
+
+def test_it_equals_one_forward_pass(store):
+    """`forward` itself, texts and all, not the path that `predict` shares with the store."""
+    row, model, tokenizer = ROWS[3], store.model, store.predictor.items.tokenizer
+    texts = [*row["behaviors"][-5:], row["ad"]]
+    inputs = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
+    count = len(texts) - 1
+    features = store.predictor.features
+    event = store._event(row["ad"], side(row))
+    with torch.no_grad():
+        logit = model(
+            input_ids=inputs["input_ids"],
+            attention_mask=inputs["attention_mask"],
+            behaviors=torch.arange(count)[None],
+            behavior_mask=torch.ones(1, count, dtype=torch.long),
+            ads=torch.tensor([count]),
+            **features.of_events([event]),
+        ).logits
+    store.add("ann", *row["behaviors"])
+    assert store.score("ann", row["ad"], side(row)) == pytest.approx(logit.sigmoid().item(), abs=1e-5)
+
+
+def test_only_new_texts_are_encoded(store):
+    items = store.predictor.items
+    store.add("ann", "bought a cat", "bought a dog")
+    assert items.encoded == 2
+    before = store.score("ann", "bread for sale")
+    assert items.encoded == 3
+    store.add("ann", "bought a cat")
+    store.add("bob", "bought a dog")
+    assert store.score("ann", "bread for sale") != before
+    assert items.encoded == 3
+
+
+def test_several_ads_at_once(store):
+    store.add("ann", "bought a cat")
+    ads = ["otter for sale", "soup for sale"]
+    one_by_one = [store.score("ann", ad) for ad in ads]
+    assert store.score_all("ann", ads) == pytest.approx(one_by_one, abs=1e-6)
+    assert store.score_all("ann", []) == []
+
+
+def test_memory_is_bounded(run):
+    store = BehaviorStore.open(run, max_items=3, max_users=2)
+    for number in range(10):
+        store.add(f"user {number}", f"text {number}")
+        store.add("ann", "bought a cat")
+    assert list(store.users) == ["user 9", "ann"]
+    assert len(store.users["ann"].behaviors) == 5
+    assert list(store.predictor.items.kept) == ["text 8", "text 9", "bought a cat"]
+    store.score("nobody", "soup for sale")
+    assert "nobody" not in store.users
+    store.forget("ann")
+    assert list(store.users) == ["user 9"]
+
+
+def test_items_are_saved_and_loaded(store, run, tmp_path):
+    store.add("ann", "bought a cat", "bought a dog")
+    expected = store.score("ann", "soup for sale")
+    store.save_items(tmp_path / "items")
+    assert sorted(path.name for path in (tmp_path / "items").iterdir()) == ["items.json", "items.safetensors"]
+    again = BehaviorStore.open(run)
+    assert again.load_items(tmp_path / "items") == 3
+    again.add("ann", "bought a cat", "bought a dog")
+    assert again.score("ann", "soup for sale") == pytest.approx(expected, abs=1e-6)
+    assert again.predictor.items.encoded == 0
+
+
+def test_items_of_another_model_are_refused(store, run, tmp_path):
+    store.add("ann", "bought a cat")
+    store.save_items(tmp_path)
+    other = BehaviorStore.open(run)
+    with torch.no_grad():
+        other.model.get_input_embeddings().weight[3, 0] += 1
+    with pytest.raises(UserError, match="another model's"):
+        other.load_items(tmp_path)
+    (tmp_path / "items.json").write_text("{}")
+    with pytest.raises(UserError, match="cannot be read"):
+        store.load_items(tmp_path)
+    with pytest.raises(UserError, match="cannot be read"):
+        store.load_items(tmp_path / "nowhere")
+
+
+def test_unknown_side_features_are_refused(store):
+    with pytest.raises(UserError, match="no side feature 'prize'; the model was trained with: price, device"):
+        store.score("ann", "soup for sale", {"prize": 3})

@@ -1,0 +1,211 @@
+"""Conversion prediction: training, the verbs, the simulation, and what a mistake says."""
+
+import io
+import json
+import signal
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from sklearn.metrics import roc_auc_score
+from typer.testing import CliRunner
+
+import fastformer.training
+from fastformer.cli import app
+from fastformer.errors import Interrupted, UserError
+from fastformer.run_folder import open_run
+from fastformer.tasks.conversion import embed, evaluate, predict, train
+from fastformer.tasks.conversion.simulate import simulate, titles
+
+from .conftest import write_jsonl
+from .conversions import TINY, make_events
+
+quiet = {"show_progress": False}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("events")
+    return {
+        "train": write_jsonl(folder / "train.jsonl", make_events(400, 0)),
+        "test": write_jsonl(folder / "test.jsonl", make_events(100, 1)),
+    }
+
+
+@pytest.fixture(scope="module")
+def run(source, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "ads"
+    options = {"preset": TINY, "numeric": ["price"], "categorical": ["device"]}
+    train(source["train"], test=source["test"], output=folder, **options, **quiet)
+    return folder
+
+
+def test_it_learns_who_likes_what(run):
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert metrics["test"]["auc"] > 0.75  # at best about 0.9
+    assert metrics["rows"] == {"train": 360, "validation": 40, "test": 100}
+
+
+def test_a_run_folder_says_what_it_is(run):
+    record = json.loads((run / "run.json").read_text())
+    assert record["task"] == "conversion"
+    assert record["features"]["categorical"] == {"device": ["desktop", "phone"]}
+    assert json.loads((run / "config.json").read_text())["architectures"] == ["FastformerForConversion"]
+    assert "BehaviorStore.open" in (run / "README.md").read_text()
+    assert not (run / "checkpoints").exists()
+    assert not list(run.glob("*.bin"))
+
+
+def test_evaluate_predict_and_embed_agree(run, source, tmp_path):
+    opened, out = open_run(run), io.StringIO()
+    found = evaluate(opened, source["test"], plot=tmp_path / "plot.png", **quiet)
+    assert (tmp_path / "plot.png").is_file()
+    assert found["rows"] == predict(opened, source["test"], out, **quiet) == 100
+    chances = np.array([json.loads(line)["probability"] for line in out.getvalue().splitlines()])
+    labels = np.array([row["label"] for row in make_events(100, 1)])
+    assert roc_auc_score(labels, chances) == pytest.approx(found["auc"], abs=1e-3)
+    assert found["auc"] == pytest.approx(opened.load_metrics()["test"]["auc"], abs=1e-6)
+    assert embed(opened, source["test"], tmp_path / "users.npy", **quiet) == (100, 16)
+    assert np.load(tmp_path / "users.npy").std() > 0
+
+
+def test_a_prediction_does_not_depend_on_its_company(run, tmp_path):
+    rows = make_events(50, 1)
+    for row in rows:
+        del row["label"]  # predict reads none
+    out, alone = io.StringIO(), io.StringIO()
+    predict(open_run(run), write_jsonl(tmp_path / "all.jsonl", rows), out, **quiet)
+    predict(open_run(run), write_jsonl(tmp_path / "one.jsonl", rows[17:18]), alone, **quiet)
+    together = json.loads(out.getvalue().splitlines()[17])["probability"]
+    assert json.loads(alone.getvalue())["probability"] == pytest.approx(together, abs=2e-6)
+
+
+def test_the_same_seed_gives_the_same_model_and_resuming_changes_nothing(source, tmp_path, monkeypatch):
+    options = {"preset": TINY, "epochs": 2, "categorical": ["device"], **quiet}
+    train(source["train"], output=tmp_path / "whole", **options)
+    watch, original = fastformer.training._Watch, fastformer.training._Watch.on_step_end
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == 15:
+            signal.raise_signal(signal.SIGINT)
+        original(self, args, state, control, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(watch, "on_step_end", on_step_end)
+        with pytest.raises(Interrupted, match="step 15 of 24"):
+            train(source["train"], output=tmp_path / "parts", **options)
+    with pytest.raises(UserError, match="user_mixer='fastformer', this command user_mixer='linear'"):
+        train(source["train"], output=tmp_path / "parts", resume=True, user_mixer="linear", **options)
+    with pytest.raises(UserError, match="the data has changed"):
+        train(source["test"], output=tmp_path / "parts", resume=True, **options)
+    train(source["train"], output=tmp_path / "parts", resume=True, **options)
+    whole, parts = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "parts"))
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+class TestSimulation:
+    def test_the_same_seed_gives_the_same_events(self):
+        assert list(simulate(20, seed=3)) == list(simulate(20, seed=3))
+        assert list(simulate(20, seed=3)) != list(simulate(20, seed=4))
+
+    def test_lists_are_as_long_as_wanted(self):
+        for length in (50, 500):
+            assert {len(event["behaviors"]) for event in simulate(4, behaviors=length, shortest=length)} == {length}
+
+    def test_labels_follow_what_users_like(self):
+        events = list(simulate(2000))
+        assert roc_auc_score([e["label"] for e in events], [e["chance"] for e in events]) > 0.75
+        assert 0.2 < np.mean([event["label"] for event in events]) < 0.8
+
+    def test_most_of_a_history_is_from_one_library(self):
+        library_of = {line: library for library, lines in titles().items() for line in lines}
+        for event in simulate(5, behaviors=400, shortest=400):
+            counts = Counter(library_of[text] for text in event["behaviors"])
+            assert counts.most_common(1)[0][1] > 300
+
+    def test_every_verb_works_on_it(self, tmp_path):
+        call, folder = CliRunner().invoke, str(tmp_path / "run")
+        command = ["train", "conversion", "--train", "builtin", "--numeric", "price", "--categorical", "device"]
+        command += ["--epochs", "1", "--max-behaviors", "3", "--max-length", "8", "--batch-size", "256"]
+        command += ["--output", folder, "--json"]
+        trained = call(app, command)
+        assert trained.exit_code == 0, trained.output
+        assert json.loads(trained.stdout)["rows"] == {"train": 1800, "validation": 200}
+        plot = str(tmp_path / "plot.png")
+        evaluated = call(app, ["evaluate", folder, "builtin:test", "--json", "--plot", plot])
+        assert json.loads(evaluated.stdout)["rows"] == 500
+        predicted = call(app, ["predict", folder, "builtin:validation"])
+        assert len(predicted.stdout.strip().splitlines()) == 300
+        event = json.dumps({"behaviors": ["Draw a graph."], "ad": "A tensor.", "price": 3, "device": "watch"})
+        [line] = call(app, ["predict", folder, "-"], input=event + "\n").stdout.strip().splitlines()
+        assert 0 < json.loads(line)["probability"] < 1
+
+
+class TestMistakes:
+    def check(self, match, call, *arguments, **options):
+        with pytest.raises(UserError, match=match) as caught:
+            call(*arguments, **options, **quiet)
+        assert "\n" not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("line", "message"),
+        [
+            ('{"behaviors": [], "ad": "x", "label": 2}', "line 3: the label is 2; a label is 0 or 1"),
+            ('{"behaviors": [], "ad": "x", "label": "yes"}', "line 3: the label is 'yes'"),
+            ('{"behaviors": [], "ad": "x", "label": null}', "line 3: the label is None"),
+            ('{"behaviors": [], "ad": ', "line 3: broken JSON"),
+            ("[1, 2]", "line 3: a list, not a JSON object"),
+            ('{"behaviors": [], "label": 1}', "line 3: no column 'ad'; columns found: behaviors, label"),
+            ('{"behaviors": "x", "ad": "x", "label": 1}', "line 3: `behaviors` is of type str; give a list"),
+            ('{"behaviors": [3], "ad": "x", "label": 1}', "line 3: `behaviors` is a list with something"),
+            ('{"behaviors": [], "ad": 7, "label": 1}', "line 3: `ad` is a number"),
+            ('{"behaviors": [], "ad": "x", "label": 1, "time": "noon"}', "line 3: the time is 'noon'"),
+        ],
+    )
+    def test_in_a_line(self, tmp_path, line, message):
+        good = '{"behaviors": ["a"], "ad": "x", "label": 1}\n'
+        (tmp_path / "rows.jsonl").write_text(good * 2 + line + "\n")
+        self.check(message, train, str(tmp_path / "rows.jsonl"), output=tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+
+    def test_of_files(self, source, run, tmp_path):
+        self.check("no such file", train, str(tmp_path / "none.jsonl"), output=tmp_path / "run")
+        (tmp_path / "empty.jsonl").write_text("")
+        self.check("no rows", train, str(tmp_path / "empty.jsonl"), output=tmp_path / "run")
+        (tmp_path / "rows.csv").write_text("behaviors,ad,label\n")
+        self.check("convert the file", train, str(tmp_path / "rows.csv"), output=tmp_path / "run")
+        self.check("no column 'prize'; columns found: .*price", train, source["train"], numeric=["prize"], output="run")
+        self.check("standard input", train, "-", output=tmp_path / "run")
+        (tmp_path / "rows.parquet").write_text("no parquet")
+        self.check("not a readable Parquet", train, str(tmp_path / "rows.parquet"), output=tmp_path / "run")
+        row = {"behaviors": [], "ad": "x", "price": 1, "device": "phone"}
+        unlabelled = write_jsonl(tmp_path / "unlabelled.jsonl", [row])
+        self.check("no column 'label'", evaluate, open_run(run), unlabelled)
+        self.check("no column 'device'", predict, open_run(run), self.without_device(tmp_path), io.StringIO())
+
+    @staticmethod
+    def without_device(folder):
+        return write_jsonl(folder / "no-device.jsonl", [{"behaviors": [], "ad": "x", "price": 1}])
+
+    def test_of_settings(self, source, tmp_path):
+        rows = source["train"]
+        self.check("unknown mixer 'x'", train, rows, user_mixer="x", output=tmp_path / "run")
+        self.check("unknown preset 'x'", train, rows, preset="x", output=tmp_path / "run")
+        self.check("'label' is no side feature", train, rows, numeric=["label"], output=tmp_path / "run")
+        self.check("'a' is named twice", train, rows, numeric=["a"], categorical=["a"], output=tmp_path / "run")
+        self.check("`device` is 'desktop', not a finite", train, rows, numeric=["device"], output=tmp_path / "run")
+        ones = write_jsonl(tmp_path / "ones.jsonl", [{"behaviors": ["a b"], "ad": "a b", "label": 1}] * 5)
+        self.check("all training rows have the label 1", train, ones, preset=TINY, output=tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+
+    def test_on_the_command_line(self, run, tmp_path, capsys, monkeypatch):
+        from fastformer.cli import main
+
+        (tmp_path / "rows.jsonl").write_text('{"behaviors": [], "ad": "x", "label": 5, "price": 1, "device": "a"}\n')
+        monkeypatch.setattr("sys.argv", ["fastformer", "evaluate", str(run), str(tmp_path / "rows.jsonl")])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        assert stopped.value.code == 2
+        assert "line 1: the label is 5" in capsys.readouterr().err
