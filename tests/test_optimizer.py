@@ -1,5 +1,6 @@
 """`RowAdam` is AdamW on the rows that a step meets."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -100,3 +101,14 @@ def test_embeddings_may_learn_more_slowly():
     (dense, lazy, *rest), (slow_dense, slow_lazy, *same) = moved
     torch.testing.assert_close(torch.stack([slow_dense, slow_lazy]), 0.1 * torch.stack([dense, lazy]))
     assert rest == same
+
+
+def test_a_pretrained_part_may_learn_more_slowly_tables_and_all():
+    model = nn.ModuleDict({"encoder": nn.Sequential(nn.Embedding(6, 8), nn.Linear(8, 8)), "head": nn.Linear(8, 1)})
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    options = {"lr": 0.01, "betas": (0.9, 0.95), "weight_decay": 0.0}
+    optimizer = DenseAndRowAdam(model, **options, pretrained=model["encoder"], pretrained_rate=0.03)
+    model["head"](model["encoder"](torch.arange(6))).sum().backward()
+    optimizer.step()
+    moved = [(after - start).abs().max().item() for after, start in zip(model.parameters(), before, strict=True)]
+    assert moved == pytest.approx([0.0003] * 3 + [0.01] * 2, rel=0.01)

@@ -154,7 +154,7 @@ class TestCache:
     def test_the_second_time_no_model_is_needed(self, encoder, cache, monkeypatch):
         first = word_vectors(open_encoder(encoder), ALL_WORDS, show_progress=False)
         assert len(list(cache.iterdir())) == 1
-        monkeypatch.setattr("fastformer.word_encoder._load", None)
+        monkeypatch.setattr("fastformer.word_encoder.load_encoder", None)
         second = word_vectors(open_encoder(encoder), ALL_WORDS, show_progress=False)
         np.testing.assert_array_equal(first, second)
 

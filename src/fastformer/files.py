@@ -13,6 +13,12 @@ from safetensors import SafetensorError
 from fastformer.errors import UserError
 
 
+def cache_folder() -> Path:
+    """Where we keep what can be made again: `$FASTFORMER_CACHE` or `~/.cache/fastformer`. It may be deleted."""
+    named = os.environ.get("FASTFORMER_CACHE")
+    return Path(named).expanduser() if named else Path.home() / ".cache" / "fastformer"
+
+
 def write_json(path: Path, content: Any) -> None:
     """Write JSON that people read too."""
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

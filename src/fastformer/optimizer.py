@@ -73,7 +73,8 @@ class RowAdam(torch.optim.Optimizer):
 class DenseAndRowAdam(torch.optim.Optimizer):
     """AdamW and RowAdam under one roof, with one learning rate schedule and one checkpoint.
 
-    Embeddings learn at `table_rate` times the learning rate of the rest.
+    Embeddings learn at `table_rate` times the learning rate of the rest, and all parameters of the module `pretrained`
+    at `pretrained_rate` times.
     """
 
     def __init__(
@@ -83,15 +84,19 @@ class DenseAndRowAdam(torch.optim.Optimizer):
         betas: tuple[float, float],
         weight_decay: float,
         table_rate: float = 1.0,
+        pretrained: nn.Module | None = None,
+        pretrained_rate: float = 1.0,
     ):
         embeddings = [module for module in model.modules() if isinstance(module, nn.Embedding)]
         tables = {module.weight for module in embeddings}
         sparse = {module.weight for module in embeddings if module.sparse}
         # In the model's order: a checkpoint numbers them.
-        parameters = list(model.parameters())
+        slow = set() if pretrained is None else set(pretrained.parameters())
+        parameters = [one for one in model.parameters() if one not in slow]
         groups = (
             {"params": [one for one in parameters if one not in tables], "lr": lr},
             {"params": [one for one in parameters if one in tables - sparse], "lr": lr * table_rate},
+            {"params": [one for one in model.parameters() if one in slow], "lr": lr * pretrained_rate},
         )
         dense, rows = [group for group in groups if group["params"]], [one for one in parameters if one in sparse]
         self.parts: list[torch.optim.Optimizer] = []

@@ -12,7 +12,7 @@ console = Console(stderr=True, highlight=False)
 
 def say(message: str) -> None:
     """Print one line for the person who waits."""
-    console.print(message, markup=False, soft_wrap=True)
+    console.print(message, markup=False, emoji=False, soft_wrap=True)
 
 
 @contextmanager

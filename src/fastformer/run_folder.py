@@ -21,10 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+from pyarrow import parquet
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
-from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from fastformer.data.tokenizers import load_tokenizer
 from fastformer.errors import UserError
@@ -57,17 +59,17 @@ class Run:
         """Whether this is no trained run but what `fastformer export` made of one."""
         return "export" in self.record
 
-    def load_config(self) -> FastformerConfig:
-        """The model's configuration."""
+    def load_config(self, config_class: type[PreTrainedConfig] = FastformerConfig) -> PreTrainedConfig:
+        """The model's configuration, which must be of this class."""
         with self._loading():
             config = AutoConfig.from_pretrained(self.folder, trust_remote_code=False)
-            if not isinstance(config, FastformerConfig):
+            if not isinstance(config, config_class):
                 raise ValueError(f"config.json describes a {config.model_type!r} model")
         return config
 
     def load_model(self, model_class: type[PreTrainedModel]) -> PreTrainedModel | OnnxClassifier:
         """The trained model on the CPU, in float32 whatever it was stored in, ready to predict."""
-        config = self.load_config()
+        config = self.load_config(model_class.config_class)
         if self.is_export:
             return OnnxClassifier(self.folder / MODEL_FILE, config)
         with self._loading(), quiet_libraries():
@@ -182,13 +184,16 @@ def save_run(
     record: dict[str, Any],
     metrics: dict[str, Any],
     card: str,
+    tables: dict[str, pa.Table] | None = None,
 ) -> None:
-    """Write a finished run."""
+    """Write a finished run; `tables` are kept as NAME.parquet."""
     with writing_run(folder, {"fastformer": __version__, **record}) as aside:
         model.save_pretrained(aside)
         tokenizer.save_pretrained(aside)
         (aside / "README.md").write_text(card, encoding="utf-8")
         write_json(aside / "metrics.json", metrics)
+        for name, table in (tables or {}).items():
+            parquet.write_table(table, aside / f"{name}.parquet")
 
 
 @contextmanager
@@ -201,7 +206,7 @@ def writing_run(folder: Path, record: dict[str, Any]) -> Iterator[Path]:
             aside.mkdir(parents=True)
             yield aside
             write_json(aside / RUN_FILE, record)
-            for path in aside.iterdir():  # safetensors keeps its file to the owner; a model is for sharing
+            for path in filter(Path.is_file, aside.iterdir()):  # safetensors keeps its file to the owner; share it
                 path.chmod((aside / RUN_FILE).stat().st_mode)
             # Without run.json it is no run: a crash between two renames cannot leave half of each.
             (folder / RUN_FILE).unlink(missing_ok=True)

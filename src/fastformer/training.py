@@ -52,6 +52,7 @@ class TrainingSettings:
     max_grad_norm: float = 1.0
     fill_by: Literal["rows", "tokens"] = "rows"  # what batches have equally many of; `batch_size` is then the mean
     table_rate: float = 1.0  # learning rate of embeddings, as a share of the others'
+    pretrained_rate: float = 1.0  # learning rate of `model.pretrained`, an encoder from elsewhere, as a share
     lazy_embeddings: bool = False  # update only the rows of a large embedding that a batch met
     seed: int = 0
 
@@ -59,11 +60,11 @@ class TrainingSettings:
 def train_model(
     model: PreTrainedModel,
     train: Dataset,
-    validation: Dataset,
+    validation: Dataset | Callable[[PreTrainedModel], dict[str, float]],
     *,
     settings: TrainingSettings,
     collate: Callable,
-    compute_metrics: Callable,
+    compute_metrics: Callable | None = None,
     best_metric: str,
     folder: Path,
     resume: bool = False,
@@ -71,8 +72,9 @@ def train_model(
 ) -> list[dict[str, Any]]:
     """Train `model` in place and leave it with the weights of its best epoch; return the log of every epoch.
 
-    `best_metric` names the value of `compute_metrics` (larger is better) that picks the epoch, on `validation`.
-    `folder` keeps the checkpoints; the caller deletes it once the run is saved. The datasets have `lengths`.
+    `best_metric` names the value of `compute_metrics` (larger is better) that picks the epoch, on `validation`, which
+    may also be a function that scores the model in a way of its own. `folder` keeps the checkpoints; the caller deletes
+    it once the run is saved. The datasets have `lengths`; one with `set_epoch` is told which epoch it is read for.
     """
     tune()
     checkpoint = last_complete_checkpoint(folder) if resume else None
@@ -111,14 +113,17 @@ def train_model(
         betas=tuple(settings.betas),
         weight_decay=settings.weight_decay,
         table_rate=settings.table_rate,
+        pretrained=getattr(model, "pretrained", None),
+        pretrained_rate=settings.pretrained_rate,
     )
     watch = _Watch(show_progress)
     trainer = _BucketTrainer(
         settings,
+        validation if callable(validation) else None,
         model=model,
         args=arguments,
         train_dataset=train,
-        eval_dataset=validation,
+        eval_dataset=train if callable(validation) else validation,
         data_collator=collate,
         compute_metrics=compute_metrics,
         callbacks=[watch],
@@ -153,14 +158,23 @@ class _BucketTrainer(Trainer):
     the library cannot measure it.
     """
 
-    def __init__(self, settings: TrainingSettings, **options):
+    def __init__(self, settings: TrainingSettings, score: Callable | None, **options):
         super().__init__(**options)
-        self.settings = settings
+        self.settings, self.score = settings, score
+
+    def evaluate(self, *args, **kwargs) -> dict[str, float]:
+        if self.score is None:
+            return super().evaluate(*args, **kwargs)
+        metrics = {f"eval_{name}": value for name, value in self.score(self.model.eval()).items()}
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
 
     def get_train_dataloader(self) -> DataLoader:
         settings = self.settings
         by_tokens = settings.fill_by == "tokens"
         batches = LengthBuckets(self.train_dataset.lengths, settings.batch_size, settings.seed, by_tokens)
+        batches.on_epoch = getattr(self.train_dataset, "set_epoch", None)
         return self._loader(self.train_dataset, batches)
 
     def get_eval_dataloader(self, eval_dataset: Dataset | None = None) -> DataLoader:

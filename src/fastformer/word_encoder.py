@@ -11,7 +11,6 @@ at any time.
 
 import hashlib
 import json
-import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from fastformer.data.tokenizers import encode_batch, load_tokenizer
 from fastformer.errors import UserError
-from fastformer.files import writing_aside
+from fastformer.files import cache_folder, writing_aside
 from fastformer.machine import tune
 from fastformer.progress import progress_bar, quiet_libraries, say
 
@@ -46,6 +45,8 @@ class EncoderFolder:
 
 def open_encoder(folder: Path) -> EncoderFolder:
     """Look at a folder without loading the model, and say what is missing."""
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder; give one with a transformers encoder that save_pretrained wrote")
     pooling, normalize, home = "mean", False, folder
     if (folder / "modules.json").is_file():
         for module in _read_json(folder / "modules.json"):
@@ -57,8 +58,8 @@ def open_encoder(folder: Path) -> EncoderFolder:
             normalize |= kind == "Normalize"
     if not (home / "config.json").is_file():
         raise UserError(
-            f"{folder}: holds no model (no config.json in {home}); give --init a GloVe file, a folder that "
-            "save_pretrained wrote, or the --output of an earlier training"
+            f"{folder}: holds no model (no config.json in {home}); give a folder that save_pretrained wrote (or "
+            "--init a GloVe file or an earlier run)"
         )
     if not any(home.glob("*.safetensors")):
         pickled = any(home.glob("*.bin")) or any(home.glob("*.pt"))
@@ -69,7 +70,7 @@ def open_encoder(folder: Path) -> EncoderFolder:
 
 def word_vectors(encoder: EncoderFolder, words: list[str], show_progress: bool = True) -> np.ndarray:
     """Vectors (words, the encoder's width), from the cache where they are there."""
-    cached = _cache_folder() / f"words-{_key(encoder, words)}.safetensors"
+    cached = cache_folder() / f"words-{_key(encoder, words)}.safetensors"
     with suppress(OSError, SafetensorError, KeyError):  # none there, or a broken one: made anew
         vectors = load_file(cached)["vectors"]
         if len(vectors) == len(words):
@@ -85,7 +86,7 @@ def word_vectors(encoder: EncoderFolder, words: list[str], show_progress: bool =
 
 
 def _encode(encoder: EncoderFolder, words: list[str], show_progress: bool) -> np.ndarray:
-    model = _load(encoder.folder)
+    model = load_encoder(encoder.folder)
     tokenizer = load_tokenizer(encoder.folder)
     ids, _ = encode_batch(tokenizer, words, _LONGEST)
     tune()
@@ -120,7 +121,8 @@ def _equal_lengths(ids: list[np.ndarray]) -> list[np.ndarray]:
     return [batch for batch in batches if len(batch)]
 
 
-def _load(folder: Path) -> PreTrainedModel:
+def load_encoder(folder: Path) -> PreTrainedModel:
+    """The encoder in a folder, in float32, ready to use; no code from there is run."""
     try:
         with quiet_libraries():
             options = {"trust_remote_code": False, "local_files_only": True}
@@ -131,7 +133,7 @@ def _load(folder: Path) -> PreTrainedModel:
             raise ValueError(f"config.json describes a {config.model_type!r} model, the weights are of another")
     except Exception as error:  # a foreign model's own code may raise anything
         reason = " ".join(str(error).split())[:200]
-        raise UserError(f"{folder}: the encoder cannot be loaded ({reason}); give --init another") from error
+        raise UserError(f"{folder}: the encoder cannot be loaded ({reason}); give another") from error
     if config.is_encoder_decoder:
         model = model.get_encoder()
     return model.eval()
@@ -164,8 +166,3 @@ def _key(encoder: EncoderFolder, words: list[str]) -> str:
                 digest.update(f"{path.name}\0{hashlib.file_digest(file, 'blake2b').hexdigest()}\0".encode())
     digest.update(json.dumps([encoder.pooling, encoder.normalize, words]).encode())
     return digest.hexdigest()
-
-
-def _cache_folder() -> Path:
-    named = os.environ.get("FASTFORMER_CACHE")
-    return Path(named).expanduser() if named else Path.home() / ".cache" / "fastformer"

@@ -109,6 +109,8 @@ def predict(
     """Predict labels: one JSON object a line with the label and all probabilities, in input order.
 
     Example: `fastformer predict runs/reviews new.csv > labels.jsonl`
+
+    A recommender reads a folder of MIND and writes the leaderboard's `prediction.txt`, and its .zip beside --output.
     """
     opened, task = _open(run)
     from fastformer.files import writing_text
@@ -123,6 +125,8 @@ def predict(
             format=_format(data, format),
             show_progress=output is not None or not sys.stdout.isatty(),
         )
+    if output is not None and hasattr(task, "zip_prediction"):
+        task.zip_prediction(output)
 
 
 @app.command()
@@ -142,6 +146,47 @@ def embed(
     if json_:
         return print_json({"rows": count, "width": width, "output": str(output)})
     print(f"{count:,} vectors of width {width} in {output}.")
+
+
+@app.command()
+def recommend(
+    run: RunFolder,
+    history: Annotated[
+        str, typer.Option(metavar="ID,ID,…", help="News that were clicked, oldest first; leave out for a new user.")
+    ] = "",
+    top: Annotated[int, typer.Option(min=1, help="How many news to print.")] = 10,
+    news: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Folder of MIND to choose from [default: the news of the training]."),
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Recommend news to somebody who clicked some: the best ones, with their titles.
+
+    Example: `fastformer recommend runs/news --history N1012,N57 --top 5`
+    """
+    from fastformer.run_folder import open_run
+    from fastformer.tasks.recommendation import recommend as find
+
+    found = find(open_run(run), history, top=top, news=news, show_progress=not json_)
+    if json_:
+        return print_json(found)
+    for place, one in enumerate(found, 1):
+        print(f"{place:>3}. {one['title']}  ({one['category']}, {one['id']}, {one['score']:.3f})")
+
+
+@app.command()
+def ensemble(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Two or more recommenders.")],
+    output: Annotated[Path, typer.Option(help="Run folder to write.")],
+) -> None:
+    """Put recommenders together: a run folder whose scores are the average of theirs, for all the verbs of a run.
+
+    Example: `fastformer ensemble runs/news-0 runs/news-1 runs/news-2 --output runs/news-ensemble`
+    """
+    from fastformer.tasks.recommendation import ensemble as combine
+
+    print(f"An ensemble of {len(runs)} runs is in {combine(runs, output)}.")
 
 
 @app.command()

@@ -254,3 +254,19 @@ def bench_training(
     from fastformer.benchmark.training import training
 
     print_json(training(train, output, preset=preset, tokenizer=tokenizer, epochs=epochs, threads=threads))
+
+
+@bench_app.command("recommendation")
+def bench_recommendation(
+    run: RunFolder,
+    data: Annotated[str, typer.Argument(metavar="DIR", help="Folder of MIND, or builtin:dev.")],
+    impressions: Annotated[int, typer.Option(min=1, help="Impressions that are encoded one by one.")] = 200,
+    output: Annotated[Path | None, typer.Option(help="Folder for recommendation.json [default: only print].")] = None,
+    seed: Seed = 0,
+    threads: Threads = None,
+) -> None:
+    """What it is worth to encode each news once: scoring as `evaluate` does, against encoding for each impression."""
+    from fastformer.benchmark.recommendation import recommendation
+    from fastformer.run_folder import open_run
+
+    print_json(recommendation(open_run(run), data, output, impressions=impressions, seed=seed, threads=threads))

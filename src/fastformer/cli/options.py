@@ -45,6 +45,10 @@ _SHORT = {  # a terminal has 80 columns
     "texts_per_second": "texts/s",
     "largest_difference": "off by",
     "megabytes": "MB",
+    "auc": "AUC",
+    "mrr": "MRR",
+    "ndcg@5": "nDCG@5",
+    "ndcg@10": "nDCG@10",
 }
 
 
@@ -58,14 +62,7 @@ def print_table(title: str, rows: dict[str, dict[str, float]], columns: tuple[st
     table = Table(title=escape(title), title_justify="left")
     table.add_column("")
     for column in columns:
-        name = (
-            column.replace("calibration_error", "ECE")
-            .replace("auc", "AUC")
-            .replace("macro_f", "macro-F")
-            .replace("micro_f", "micro-F")
-            .replace("_", " ")
-        )
-        table.add_column(name, justify="right")
+        table.add_column(_SHORT.get(column, column.replace("_", " ")), justify="right")
     for name, scores in rows.items():
         table.add_row(escape(name), *(_cell(scores.get(column)) for column in columns))
     Console().print(table)

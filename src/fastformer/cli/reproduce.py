@@ -152,6 +152,47 @@ def table_datasets(
     )
 
 
+ClicksData = Annotated[
+    list[str],
+    typer.Option(
+        metavar="NAME[:mind]=PATH",
+        help="A folder with MIND's train and dev folders in it, and what to call it; may be given several times. With "
+        "`:mind` it stands for the paper's data, whose numbers are then beside ours. `builtin` is simulated.",
+    ),
+]
+Plm = Annotated[
+    str | None, typer.Option(help="Folder with a transformers encoder, for the methods that start from one.")
+]
+
+
+@reproduce_app.command("table-recommendation")
+def table_recommendation(
+    data: ClicksData = BUILTIN,
+    scale: ScaleName = "cpu",
+    seeds: Seeds = None,
+    plm: Plm = None,
+    keep_models: KeepModels = False,
+    output: Output = OUTPUT,
+    json_: Json = False,
+) -> None:
+    """AUC, MRR and nDCG of news recommenders, beside the paper's and beside rankers that read no text.
+
+    A run that is done is not made again, and after Ctrl-C the same command goes on. Example: `fastformer reproduce
+    table-recommendation --data mind:mind=data/MIND --seeds 3 --scale cpu`
+    """
+    _run(
+        "table-recommendation",
+        json_,
+        data,
+        output=output,
+        scale=scale,
+        seeds=seeds,
+        plm=plm,
+        keep_models=keep_models,
+        show_progress=not json_,
+    )
+
+
 def _run(name: str, json_: bool, *data: list[str], output: Path, **options: Any) -> None:
     from fastformer.reproduce import REPRODUCE
 

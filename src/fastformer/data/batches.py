@@ -4,7 +4,7 @@ Encoded texts live in one flat file of token ids that is memory-mapped, so a dat
 the offsets and labels (a few bytes a text) are held.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +114,7 @@ class LengthBuckets(Sampler[list[int]]):
             group,
         )
         self.epoch = 0
+        self.on_epoch: Callable[[int], None] | None = None  # told the epoch before its first batch
         self.drop_last = False  # accelerate asks
         self.sampler = self  # whom accelerate tells the epoch when it skips batches
 
@@ -125,6 +126,8 @@ class LengthBuckets(Sampler[list[int]]):
         return -(-len(self.lengths) // self.batch_size)
 
     def __iter__(self) -> Iterator[list[int]]:
+        if self.on_epoch is not None:
+            self.on_epoch(self.epoch)
         random = np.random.default_rng([self.seed, self.epoch])
         order = random.permutation(len(self.lengths))
         # At least four groups, or a small dataset would have the same batches in every epoch.

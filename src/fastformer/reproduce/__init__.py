@@ -9,6 +9,7 @@ from fastformer.reproduce.table_classification import table_classification
 from fastformer.reproduce.table_complexity import table_complexity
 from fastformer.reproduce.table_conversion import table_conversion
 from fastformer.reproduce.table_datasets import table_datasets
+from fastformer.reproduce.table_recommendation import table_recommendation
 
 
 def reproduce_all(data: Sequence[str], *, output: str | Path, **options: Any) -> dict[str, Any]:
@@ -32,6 +33,7 @@ REPRODUCE: dict[str, Callable[..., dict[str, Any]]] = {
     "table-complexity": table_complexity,
     "table-conversion": table_conversion,
     "table-datasets": table_datasets,
+    "table-recommendation": table_recommendation,
     "all": reproduce_all,
 }
 
@@ -44,4 +46,5 @@ __all__ = [
     "table_complexity",
     "table_conversion",
     "table_datasets",
+    "table_recommendation",
 ]

@@ -77,7 +77,7 @@ def scores_table(dataset: dict[str, Any], first_column: str) -> str:
         if with_paper:
             paper = {name: tuple(one["paper"][score]) for name, one in variants.items() if one["paper"]}
             columns.append((f"paper's {title}", paper))
-    cells = {title: _with_best_in_bold(values) for title, values in columns}
+    cells = {title: with_best_in_bold(values) for title, values in columns}
     rows = [
         [
             name,
@@ -91,7 +91,8 @@ def scores_table(dataset: dict[str, Any], first_column: str) -> str:
     return markdown_table([first_column, *cells, "training", "peak memory", "parameters"], rows)
 
 
-def _with_best_in_bold(values: dict[str, tuple[float, float | None]]) -> dict[str, str]:
+def with_best_in_bold(values: dict[str, tuple[float, float | None]]) -> dict[str, str]:
+    """Scores (mean, deviation) by name -> as the paper prints them."""
     best = max(round(mean, 2) for mean, _ in values.values())
     return {
         name: f"**{percent(*value)}**" if round(value[0], 2) == best else percent(*value)
@@ -99,13 +100,13 @@ def _with_best_in_bold(values: dict[str, tuple[float, float | None]]) -> dict[st
     }
 
 
-def claims(report: dict[str, Any]) -> str:
-    """What the paper says, each sentence followed by what these runs say of it."""
+def claims(report: dict[str, Any], scores: dict[str, str] = SCORES) -> str:
+    """What the paper says, each sentence followed by what these runs say of it, by each of `scores` (name -> title)."""
     lines = ["## What the paper says, and these runs\n"]
     for claim in report["claims"]:
         lines.append(f"> {claim['quote']}\n")
         for name, dataset in report["datasets"].items():
-            said = [_verdict(claim, dataset["variants"], score, title) for score, title in SCORES.items()]
+            said = [_verdict(claim, dataset["variants"], score, title) for score, title in scores.items()]
             lines.append(f"- {name}: {'; '.join(said)}.")
         lines.append("")
     return "\n".join(lines)

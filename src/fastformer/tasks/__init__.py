@@ -9,6 +9,7 @@ TASKS = {
     "classification": "fastformer.tasks.classification",
     "conversion": "fastformer.tasks.conversion",
     "masked-words": "fastformer.tasks.masked_words",
+    "recommendation": "fastformer.tasks.recommendation",
 }
 
 

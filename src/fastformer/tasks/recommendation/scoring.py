@@ -1,0 +1,172 @@
+"""Scores of all candidates of all impressions, each news encoded once and each history once.
+
+A recommender that has vectors scores with dot products: s = u·r. FIM has none: the segments of titles are kept, and
+matched for some impressions at a time.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import torch
+from pyarrow import parquet
+from torch import Tensor
+
+from fastformer.data.batches import token_budget_batches
+from fastformer.errors import UserError
+from fastformer.inference import BATCH_TOKENS
+from fastformer.machine import tune
+from fastformer.modeling import FastformerForRecommendation, FimForRecommendation, NewsRecommender
+from fastformer.progress import progress_bar
+from fastformer.run_folder import Run, open_run
+from fastformer.tasks.recommendation.clicks import Clicks
+from fastformer.tasks.recommendation.examples import Titles, encode_titles
+
+MEMBERS = "members"  # folder of an ensemble's runs
+NEWS_TABLE = "news.parquet"
+_PAIRS_AT_ONCE = 1 << 14
+_CUBES_AT_ONCE = 1 << 8
+
+
+def score(run: Run | str | Path, clicks: Clicks, *, show_progress: bool = False) -> np.ndarray:
+    """A score of every candidate, float32, aligned with `clicks.candidates.values`; larger is better.
+
+    An ensemble's scores are the average of those of its runs.
+    """
+    run = check_task(run if isinstance(run, Run) else open_run(run))
+    if members := members_of(run):
+        return np.mean([score(member, clicks, show_progress=show_progress) for member in members], axis=0)
+    recommender = Recommender(run)
+    titles = recommender.titles(clicks.news, show_progress)
+    return score_clicks(recommender.model, titles, clicks, recommender.max_history, show_progress=show_progress)
+
+
+def check_task(run: Run) -> Run:
+    """The run, if it is one of ours."""
+    if run.task != "recommendation":
+        raise UserError(f"{run.folder}: a run for {run.task}; give one of `fastformer train recommendation`")
+    return run
+
+
+def members_of(run: Run) -> list[Run]:
+    """The runs that an ensemble consists of; none if it is a single model."""
+    return [open_run(run.folder / MEMBERS / str(number)) for number in range(run.record.get("members", 0))]
+
+
+class Recommender:
+    """A loaded run."""
+
+    def __init__(self, run: Run):
+        self.run = run
+        settings = run.record["settings"]
+        model_class = FimForRecommendation if run.record["model"] == "fim" else FastformerForRecommendation
+        self.model: NewsRecommender = run.load_model(model_class)
+        self.tokenizer = run.load_tokenizer()
+        self.fields, self.max_title = settings["fields"], settings["title_length"]
+        self.max_history = settings["history_length"]
+
+    def titles(self, news: pa.Table, show: bool = False) -> Titles:
+        """Token ids of a table of news; if `show`, say how many were cut."""
+        return encode_titles(news, self.tokenizer, self.fields, self.max_title, show)
+
+
+def load_news(run: Run) -> pa.Table:
+    """The news that a run was trained on."""
+    try:
+        return parquet.read_table((members_of(run) or [run])[0].folder / NEWS_TABLE)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise UserError(f"{run.folder / NEWS_TABLE}: cannot be read ({error}); give --news a folder") from error
+
+
+def score_clicks(
+    model: NewsRecommender, titles: Titles, clicks: Clicks, max_history: int, *, show_progress: bool = False
+) -> np.ndarray:
+    """The scores of `score`, by a model that is at hand."""
+    tune()
+    total = len(titles.lengths) + len(clicks)
+    with progress_bar("Scoring", total=total, show=show_progress) as advance, torch.inference_mode():
+        news = encode_news(model, titles, advance)
+        match = _dot_products if isinstance(model, FastformerForRecommendation) else _matched
+        return match(model, news, clicks, max_history, advance)
+
+
+def encode_news(model: NewsRecommender, titles: Titles, advance: Callable[[int], None] = lambda _: None) -> Tensor:
+    """What the model keeps of every title (news, …), on the CPU."""
+    kept: Tensor | None = None
+    for batch in token_budget_batches(titles.lengths, BATCH_TOKENS):
+        inputs = {name: part.to(model.device) for name, part in titles.take(batch).items()}
+        encoded = model.encode_news(**inputs).cpu()
+        if kept is None:
+            kept = encoded.new_zeros(len(titles.lengths), *encoded.shape[1:])
+        kept[torch.from_numpy(batch)] = encoded
+        advance(len(batch))
+    return kept
+
+
+@torch.no_grad()
+def keep_states(model: FastformerForRecommendation, titles: Titles, show: bool = False) -> Titles:
+    """The titles with their token vectors, for a pre-trained encoder that is not trained: it reads each title once."""
+    tune()
+    states: Tensor | None = None
+    with progress_bar("Reading titles", total=len(titles.lengths), show=show) as advance:
+        for batch in token_budget_batches(titles.lengths, BATCH_TOKENS):
+            inputs = {name: part.to(model.device) for name, part in titles.take(batch).items()}
+            read = model.eval().read_titles(**inputs).cpu()
+            if states is None:
+                states = read.new_zeros(*titles.ids.shape, read.shape[-1])
+            states[torch.from_numpy(batch), : read.shape[1]] = read
+            advance(len(batch))
+    return titles._replace(states=states)
+
+
+def encode_users(model: FastformerForRecommendation, news: Tensor, clicks: Clicks, max_history: int) -> Tensor:
+    """The vector of each distinct history (histories, width), on the CPU."""
+    histories = clicks.histories.last(max_history)
+    users = news.new_zeros(len(histories.lengths), news.shape[1])
+    for batch in token_budget_batches(histories.lengths, BATCH_TOKENS):
+        numbers, mask = _at_least_one(*histories.take(batch).padded())
+        clicked = news[torch.from_numpy(numbers)].to(model.device)
+        users[torch.from_numpy(batch)] = model.encode_users(clicked, torch.from_numpy(mask).to(model.device)).cpu()
+    return users
+
+
+def _at_least_one(numbers: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A batch of empty histories is one place wide, of padding."""
+    return (numbers, mask) if numbers.shape[1] else tuple(np.zeros((len(x), 1), x.dtype) for x in (numbers, mask))
+
+
+def _dot_products(
+    model: NewsRecommender, news: Tensor, clicks: Clicks, max_history: int, advance: Callable[[int], None]
+) -> np.ndarray:
+    users = encode_users(model, news, clicks, max_history)
+    candidates = torch.from_numpy(clicks.candidates.values.astype(np.int64))
+    history_of = torch.from_numpy(np.repeat(clicks.history_of.astype(np.int64), clicks.candidates.lengths))
+    scores = torch.empty(len(candidates))
+    for start in range(0, len(candidates), _PAIRS_AT_ONCE):
+        pairs = slice(start, start + _PAIRS_AT_ONCE)
+        scores[pairs] = (news[candidates[pairs]] * users[history_of[pairs]]).sum(dim=-1)
+    advance(len(clicks))
+    return scores.numpy()
+
+
+def _matched(
+    model: NewsRecommender, news: Tensor, clicks: Clicks, max_history: int, advance: Callable[[int], None]
+) -> np.ndarray:
+    histories = clicks.histories.last(max_history)
+    scores = np.empty(len(clicks.candidates.values), dtype=np.float32)
+    places = clicks.candidates._replace(values=np.arange(len(scores)))
+    for batch in token_budget_batches(clicks.candidates.lengths, _CUBES_AT_ONCE):
+        history, mask = _at_least_one(*histories.take(clicks.history_of[batch]).padded())
+        candidates, real = clicks.candidates.take(batch).padded()
+        distinct, rows = np.unique(np.concatenate([history, candidates], axis=1), return_inverse=True)
+        rows = torch.from_numpy(rows.reshape(len(batch), -1)).to(model.device)
+        found = model.match(
+            news[torch.from_numpy(distinct)].to(model.device),
+            rows[:, : history.shape[1]],
+            torch.from_numpy(mask).to(model.device),
+            rows[:, history.shape[1] :],
+        )
+        scores[places.take(batch).values] = found.cpu().numpy()[real]
+        advance(len(batch))
+    return scores

@@ -1,0 +1,74 @@
+"""Scores: of every model the same whether news are encoded once or for each impression; ensembles are averages."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fastformer.benchmark.recommendation import recommendation, score_impression
+from fastformer.data.ragged import Ragged
+from fastformer.errors import UserError
+from fastformer.run_folder import open_run
+from fastformer.tasks.recommendation import ensemble
+from fastformer.tasks.recommendation.clicks import Clicks
+from fastformer.tasks.recommendation.scoring import Recommender, score
+
+from .conftest import MODELS
+
+every_model = pytest.mark.parametrize("model", MODELS)
+
+
+def with_new_users(clicks: Clicks) -> Clicks:
+    """The same, but every fifth history is empty."""
+    histories = Ragged.from_lengths(clicks.histories.values, np.append(clicks.histories.lengths, 0))
+    nobody = np.arange(len(clicks)) % 5 == 0
+    return replace(
+        clicks, histories=histories, history_of=np.where(nobody, len(histories.lengths) - 1, clicks.history_of)
+    )
+
+
+@every_model
+def test_keeping_what_is_known_of_news_changes_no_score(runs, clicks, model):
+    dev, recommender = with_new_users(clicks["dev"]), Recommender(open_run(runs[model]))
+    titles = recommender.titles(dev.news)
+    kept = score(runs[model], dev)
+    assert kept.dtype == np.float32
+    one_by_one = [
+        score_impression(recommender.model, titles, dev, recommender.max_history, number) for number in range(len(dev))
+    ]
+    np.testing.assert_allclose(kept, np.concatenate(one_by_one), atol=1e-5)
+    assert np.std(kept) > 0
+
+
+@every_model
+def test_an_impression_is_scored_the_same_in_any_company(runs, clicks, model):
+    dev = clicks["dev"]
+    some = np.array([7, 3, 20])
+    whole = score(runs[model], dev)
+    expected = np.concatenate([whole[slice(*dev.candidates.offsets[one : one + 2])] for one in some])
+    np.testing.assert_allclose(score(runs[model], dev.take(some)), expected, atol=1e-5)
+
+
+def test_an_ensemble_is_the_average_of_its_runs(runs, clicks, tmp_path):
+    parts = [runs["fastformer"], runs["nrms"], runs["fim"]]
+    folder = ensemble(parts, tmp_path / "three")
+    expected = np.mean([score(part, clicks["dev"]) for part in parts], axis=0)
+    np.testing.assert_allclose(score(folder, clicks["dev"]), expected, atol=1e-6)
+    with pytest.raises(UserError, match="is an ensemble already"):
+        ensemble([folder, parts[0]], tmp_path / "nested")
+    with pytest.raises(UserError, match="at least two"):
+        ensemble(parts[:1], tmp_path / "one")
+    with pytest.raises(UserError, match="holds a finished run"):
+        ensemble(parts, folder)
+
+
+def test_the_measurement_of_it(runs, folders, tmp_path):
+    threads = torch.get_num_threads()
+    result = recommendation(
+        open_run(runs["fastformer"]), str(folders / "dev"), tmp_path, impressions=5, threads=1, show_progress=False
+    )
+    assert torch.get_num_threads() == threads
+    assert result["largest_difference"] < 1e-5
+    assert result["times_faster"] > 0
+    assert (tmp_path / "recommendation.json").is_file()
