@@ -15,8 +15,8 @@ slow-test: .venv/ready  ## Long runs and large inputs
 
 reproduce-small: .venv/ready  ## Every table and figure of the paper, small, on the built-in corpus
 	$(BIN)/fastformer reproduce all --scale small --output runs/reproduce-small
-	$(BIN)/fastformer reproduce table-recommendation --scale small --output runs/reproduce-small
 	$(BIN)/fastformer reproduce table-conversion --scale small --output runs/reproduce-small
+	$(BIN)/fastformer reproduce table-recommendation --scale small --output runs/reproduce-small
 
 lint: .venv/ready
 	$(BIN)/ruff check

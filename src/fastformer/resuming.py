@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,27 +36,28 @@ def check_same_settings(checkpoints: Path, settings: dict[str, Any]) -> None:
 
 def check_same_data(checkpoints: Path, training: Subset, validating: Subset, resume: bool) -> None:
     """Remember a fingerprint of the encoded data; refuse to resume on other data."""
-    found = {}
-    for name, part in (("train", training), ("validation", validating)):
-        found[name] = fingerprint(part.indices, part.texts.offsets, part.texts.labels, part.texts.tokens)
-    check_same_fingerprints(checkpoints, found, resume)
+    parts = {"train": training, "validation": validating}
+    arrays = {
+        name: (part.indices, part.texts.offsets, part.texts.labels, part.texts.tokens) for name, part in parts.items()
+    }
+    check_same_arrays(checkpoints, arrays, resume)
 
 
-def check_same_fingerprints(checkpoints: Path, fingerprints: dict[str, str], resume: bool) -> None:
-    """Remember fingerprints of the data, by part; refuse to resume where one is another."""
+def check_same_arrays(checkpoints: Path, parts: dict[str, Sequence[np.ndarray]], resume: bool) -> None:
+    """Remember a fingerprint of the arrays that each part of the data consists of; refuse to resume on others."""
     path = checkpoints / "data.json"
-    if resume and path.is_file() and json.loads(path.read_text(encoding="utf-8")) != fingerprints:
+    fingerprint = {name: _fingerprint(arrays) for name, arrays in parts.items()}
+    if resume and path.is_file() and json.loads(path.read_text(encoding="utf-8")) != fingerprint:
         raise UserError(
             f"{checkpoints.parent}: the data has changed since the run was interrupted; "
             "give the same files to --resume, or --overwrite to start anew"
         )
-    write_json(path, fingerprints)
+    write_json(path, fingerprint)
 
 
-def fingerprint(*arrays: np.ndarray) -> str:
-    """A hash of arrays, read a piece at a time: they may be larger than memory."""
+def _fingerprint(arrays: Sequence[np.ndarray]) -> str:
     digest = hashlib.blake2b(digest_size=16)
-    for array in arrays:
+    for array in arrays:  # one may be a file larger than memory
         for start in range(0, len(array), 1 << 24):
             digest.update(np.ascontiguousarray(array[start : start + (1 << 24)]).data)
     return digest.hexdigest()

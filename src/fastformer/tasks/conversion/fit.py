@@ -20,7 +20,7 @@ from fastformer.inference import BATCH_TOKENS, chunks
 from fastformer.machine import peak_memory_gb
 from fastformer.modeling import FastformerConversionConfig, FastformerForConversion
 from fastformer.progress import progress_bar, say
-from fastformer.resuming import check_same_fingerprints, check_same_settings, fingerprint, remember_settings
+from fastformer.resuming import check_same_arrays, check_same_settings, remember_settings
 from fastformer.run_folder import last_complete_checkpoint
 from fastformer.tasks.classification.calibration import temperature
 from fastformer.tasks.classification.data import LabelSpace
@@ -193,8 +193,8 @@ def _tokens(texts: list[str], tokenizer: PreTrainedTokenizerBase, preset: Preset
 
 def _remember_data(checkpoints: Path, events: Events, rows: dict[str, np.ndarray], resume: bool) -> None:
     arrays = (*events.behaviors, *events.tokens, events.ads, events.labels, *events.inputs.values())
-    found = {"events": fingerprint(*arrays), **{name: fingerprint(part) for name, part in rows.items()}}
-    check_same_fingerprints(checkpoints, found, resume)
+    parts = {"events": arrays, **{name: (part,) for name, part in rows.items()}}
+    check_same_arrays(checkpoints, parts, resume)
 
 
 def build_model(

@@ -23,7 +23,7 @@ from fastformer.modeling import (
     RecommendationConfig,
 )
 from fastformer.progress import say
-from fastformer.resuming import check_same_fingerprints, check_same_settings, fingerprint, remember_settings
+from fastformer.resuming import check_same_arrays, check_same_settings, remember_settings
 from fastformer.run_folder import CHECKPOINTS, claim_output, last_complete_checkpoint, save_run, unharmed
 from fastformer.tasks.recommendation.card import model_card
 from fastformer.tasks.recommendation.clicks import Clicks
@@ -74,9 +74,8 @@ def fit_recommender(
         tokenizer = _tokenizer(training.news, chosen, encoder, checkpoints / "tokenizer")
         options = (tokenizer, chosen.fields, chosen.title_length, show_progress)
         titles, validating_titles = (encode_titles(part.news, *options) for part in (training, validating))
-        parts = {"train": (training, titles), "validation": (validating, validating_titles)}
-        found = {name: fingerprint(*_arrays(*part)) for name, part in parts.items()}
-        check_same_fingerprints(checkpoints, found, resume)
+        arrays = {"train": _arrays(training, titles), "validation": _arrays(validating, validating_titles)}
+        check_same_arrays(checkpoints, arrays, resume)
 
         set_seed(seed)
         recommender = _build(model, architecture, chosen, tokenizer, None if encoder is None else load_encoder(encoder))
