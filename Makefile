@@ -17,6 +17,7 @@ reproduce-small: .venv/ready  ## Every table and figure of the paper, small, on 
 	$(BIN)/fastformer reproduce all --scale small --output runs/reproduce-small
 	$(BIN)/fastformer reproduce table-conversion --scale small --output runs/reproduce-small
 	$(BIN)/fastformer reproduce table-recommendation --scale small --output runs/reproduce-small
+	$(BIN)/fastformer reproduce table-summarization --scale small --output runs/reproduce-small
 
 lint: .venv/ready
 	$(BIN)/ruff check

@@ -10,6 +10,9 @@ import typer
 from fastformer.cli.bench import bench_app
 from fastformer.cli.options import (
     DATA_HELP,
+    AnyLabelColumn,
+    AnyTextColumn,
+    Beams,
     Format,
     InputFormat,
     Json,
@@ -19,6 +22,7 @@ from fastformer.cli.options import (
     TextColumn,
     Texts,
     print_json,
+    print_summaries,
     print_table,
 )
 from fastformer.cli.reproduce import reproduce_app
@@ -73,8 +77,8 @@ def quickstart(
 def evaluate(
     run: RunFolder,
     data: Annotated[str, typer.Argument(metavar="FILE", help=DATA_HELP)],
-    text_column: TextColumn = None,
-    label_column: LabelColumn = None,
+    text_column: AnyTextColumn = None,
+    label_column: AnyLabelColumn = None,
     plot: Annotated[
         Path | None, typer.Option(help="Conversion: write a plot (.png) of how far the probabilities are right.")
     ] = None,
@@ -83,6 +87,8 @@ def evaluate(
     """Score a trained model on labelled data.
 
     Accuracy, macro-F, and ECE, the expected calibration error: how far probabilities are from how often they are right.
+
+    A summarizer's summaries are scored by ROUGE, beside the first sentences of an article and random ones.
 
     Columns are those of the training unless given.
     """
@@ -95,6 +101,8 @@ def evaluate(
     result = task.evaluate(opened, data, **columns, show_progress=not json_)
     if json_:
         return print_json(result)
+    if opened.task == "summarization":
+        return print_summaries(data, result)
     print_table(data, {str(run): result}, tuple(result))
 
 
@@ -103,7 +111,7 @@ def predict(
     run: RunFolder,
     data: Texts = "-",
     output: Annotated[Path | None, typer.Option(help="Write here instead of to standard output.")] = None,
-    text_column: TextColumn = None,
+    text_column: AnyTextColumn = None,
     format: InputFormat = None,
 ) -> None:
     """Predict labels: one JSON object a line with the label and all probabilities, in input order.
@@ -111,6 +119,8 @@ def predict(
     Example: `fastformer predict runs/reviews new.csv > labels.jsonl`
 
     A recommender reads a folder of MIND and writes the leaderboard's `prediction.txt`, and its .zip beside --output.
+
+    A summarizer writes the summary of each article and its score, the mean log-probability of the summary's words.
     """
     opened, task = _open(run)
     from fastformer.files import writing_text
@@ -187,6 +197,22 @@ def ensemble(
     from fastformer.tasks.recommendation import ensemble as combine
 
     print(f"An ensemble of {len(runs)} runs is in {combine(runs, output)}.")
+
+
+@app.command()
+def summarize(
+    run: RunFolder,
+    document: Annotated[str, typer.Argument(metavar="FILE", help="A text file, or - for standard input.")] = "-",
+    beams: Beams = None,
+) -> None:
+    """Print the summary of one document.
+
+    Example: `fastformer summarize runs/news article.txt`
+    """
+    from fastformer.run_folder import open_run
+    from fastformer.tasks.summarization import summarize as write
+
+    print(write(open_run(run), document, beams=beams))
 
 
 @app.command()

@@ -24,6 +24,26 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed: the same seed gives the same model.")]
 TextColumn = Annotated[str | None, typer.Option(help="Column that holds the text. Guessed when obvious.")]
 LabelColumn = Annotated[str | None, typer.Option(help="Column that holds the label. Guessed when obvious.")]
+ArticleColumn = Annotated[
+    str | None,
+    typer.Option("--article-column", "--text-column", help="Column that holds the article. Guessed when obvious."),
+]
+SummaryColumn = Annotated[
+    str | None,
+    typer.Option("--summary-column", "--label-column", help="Column that holds the summary. Guessed when obvious."),
+]
+# In verbs of every task the same columns have both names.
+AnyTextColumn = Annotated[
+    str | None,
+    typer.Option("--text-column", "--article-column", help="Column that holds the text. Guessed when obvious."),
+]
+AnyLabelColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--label-column", "--summary-column", help="Column that holds the label, or the summary. Guessed when obvious."
+    ),
+]
+Beams = Annotated[int | None, typer.Option(min=1, help="Beam size [default: that of the preset].")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as `fastformer train` leaves it.")]
 Texts = Annotated[
     str, typer.Argument(metavar="FILE", help="A table, a .txt of one text a line, or - for standard input.")
@@ -66,6 +86,23 @@ def print_table(title: str, rows: dict[str, dict[str, float]], columns: tuple[st
     for name, scores in rows.items():
         table.add_row(escape(name), *(_cell(scores.get(column)) for column in columns))
     Console().print(table)
+
+
+def print_summaries(title: str, result: dict[str, Any]) -> None:
+    """Print ROUGE for people: a row a way to write summaries, half its 95% interval beside each mean."""
+    from fastformer.tasks.summarization.metrics import ROUGE
+
+    table = Table(title=f"{escape(title)}, {result['rows']:,} documents", title_justify="left")
+    table.add_column("")
+    for name in ROUGE.values():
+        table.add_column(name.replace("ROUGE", "R"), justify="right")
+    for name, found in result["summaries"].items():
+        half = {one: (high - low) / 2 for one, (low, high) in found["intervals"].items()}
+        table.add_row(escape(name), *(f"{found[one]:.2f} ± {half[one]:.2f}" for one in ROUGE))
+    Console().print(table)
+    stemming = "stemmed" if result["language"] == "en" else "not stemmed"
+    print(f"± is half a 95% interval; words are {stemming}. ", end="")
+    print(f"Beam {result['beams']}, {result['documents_per_second']:.1f} documents a second.")
 
 
 def _cell(value: float | None) -> str:

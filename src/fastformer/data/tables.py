@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from fastformer.data.formats import (
+    Choose,
     Format,
     Record,
     format_of,
@@ -98,7 +99,7 @@ def read_rows(
     """
     converters = {"single": _one_label, "multi": _several_labels, "number": _number, "none": lambda value: None}
     records = _open(source, text_column, label_column, label_kind != "none", format, split)
-    return _rows(_called(source), records, converters[label_kind])
+    return _rows(called(source), records, converters[label_kind])
 
 
 def detect_label_kind(
@@ -117,7 +118,7 @@ def detect_label_kind(
     return "single"
 
 
-def _called(source: str | Path) -> str:
+def called(source: str | Path) -> str:
     """What errors call a source."""
     return "standard input" if str(source) == "-" else str(source)
 
@@ -191,8 +192,8 @@ def _choose_columns(
         if column is not None and found.count(column) != 1:
             count = "more than one column" if column in found else "no column"
             raise UserError(f"{name}: {count} {column!r}; {listed}; name one of them with {flag}")
-    text = text or _recognise(found, TEXT_COLUMNS, taken=label)
-    label = label or _recognise(found, LABEL_COLUMNS, taken=text)
+    text = text or recognise_column(found, TEXT_COLUMNS, taken=label)
+    label = label or recognise_column(found, LABEL_COLUMNS, taken=text)
     if len(found) == 2 and all(found) and (text is None) != (label is None):
         other = found[1 - found.index(text or label)]
         text, label = text or other, label or other
@@ -210,7 +211,8 @@ def _choose_columns(
     return text, label if with_label else None
 
 
-def _recognise(found: list[str], candidates: tuple[str, ...], taken: str | None) -> str | None:
+def recognise_column(found: list[str], candidates: tuple[str, ...], taken: str | None) -> str | None:
+    """The column that bears one of these names: the first of them, else the only one; None where in doubt."""
     matches = [column for column in found if column != taken and column.lower() in candidates]
     best = [column for column in matches if column.lower() == candidates[0]] or matches
     return best[0] if len(best) == 1 else None
@@ -227,21 +229,32 @@ def _open(
     format: Format | None,
     split: str | None,
 ) -> Iterator[Record]:
-    """The records of `source`: what kind of source it is, its name and the disk say."""
-    name, called = str(source), _called(source)
-    choose = partial(_choose_columns, called, text_column, label_column, with_label)
+    """The records of `source`, with text and label columns chosen."""
+    name = str(source)
     base, _, named_split = name.rpartition(":")
     if "builtin" in (name, base):
         from fastformer.data.corpus import builtin_rows
 
         rows = builtin_rows(named_split if base else split or "train")
         return ((f"{name}, row {number}", *row) for number, row in enumerate(rows, 1))
+    choose = partial(_choose_columns, called(source), text_column, label_column, with_label)
+    return open_records(name, choose, with_label, format, split)
+
+
+def open_records(
+    name: str, choose: Choose, with_label: bool, format: Format | None = None, split: str | None = None
+) -> Iterator[Record]:
+    """The records of any source but `builtin`: what kind of source it is, its name and the disk say.
+
+    `choose` picks two of the columns found: a text, and what belongs to it where `with_label`.
+    """
+    base, _, named_split = name.rpartition(":")
     if name == "-":
         if format not in ("lines", "csv", "tsv", "jsonl"):
             raise UserError("standard input does not say its format; add --format lines, csv, tsv or jsonl")
         stream = sys.stdin.buffer
         stream = stream if hasattr(stream, "peek") else io.BufferedReader(stream)
-        return guard(called, read_stream(stream, called, format, choose, with_label))
+        return guard(called(name), read_stream(stream, called(name), format, choose, with_label))
 
     path = name
     if base and not os.path.exists(name) and os.path.isdir(base):

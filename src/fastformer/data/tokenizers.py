@@ -23,13 +23,13 @@ from fastformer.errors import UserError
 SPECIAL_TOKENS = {"pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]"}  # ids 0, 1, 2
 
 # Lengths are capped so that a text without spaces (DNA, a data dump) stays linear and fits in a vocabulary.
-_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _WORDS = "|".join(
     [
-        rf"[{_UNSPACED}]\p{{M}}{{0,8}}",  # scripts without spaces: one character and its marks
+        rf"[{UNSPACED}]\p{{M}}{{0,8}}",  # scripts without spaces: one character and its marks
         r"\p{N}{1,32}(?:[.,]\p{N}{1,32}){0,8}",  # 1999, 3.14, 1,000,000
         r"(?:\p{L}\.){2,8}",  # u.s., a.m.
-        rf"(?:(?!(?i:n't)\b)[\p{{L}}\p{{M}}\p{{N}}&&[^{_UNSPACED}]]){{1,64}}",  # a word, up to its n't
+        rf"(?:(?!(?i:n't)\b)[\p{{L}}\p{{M}}\p{{N}}&&[^{UNSPACED}]]){{1,64}}",  # a word, up to its n't
         r"(?i:n't|'(?:s|re|ve|m|ll|d))\b",  # English clitics, as GloVe's own tokenizer has them
         r"[^\s\p{L}\p{M}\p{N}\p{Cc}\p{Cf}]",  # one mark; control and invisible characters are dropped
     ]
@@ -219,7 +219,7 @@ AutoTokenizer.register(_NltkConfig, NltkTokenizer, exist_ok=True)
 def nltk_words(text: str, sentence_split: Literal["punkt", "rule"]) -> str:
     """NLTK's `word_tokenize(text)`, joined by spaces, with sentences split by punkt or by a simple rule."""
     if sentence_split == "rule":
-        sentences = _sentences(text)
+        sentences = split_sentences(text)
     elif punkt := _punkt():
         sentences = punkt(text)
     else:
@@ -244,7 +244,7 @@ _ABBREVIATION = re.compile(
 )
 
 
-def _sentences(text: str) -> Iterator[str]:
+def split_sentences(text: str) -> Iterator[str]:
     """Cut after . ! or ? and white space, except after an abbreviation. Only full stops matter to NLTK's words."""
     start = 0
     for end in _SENTENCE_END.finditer(text):

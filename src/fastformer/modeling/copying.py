@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from fastformer.modeling.configuration import FastformerConfig
 
+_LOG_ZERO = -1e30  # no probability at all, in a logarithm that stays finite
+
 
 class CopyHead(nn.Module):
     """Logits of the vocabulary in, log-probabilities with copying out."""
@@ -34,13 +36,8 @@ class CopyHead(nn.Module):
             source_ids: the source tokens (batch, source length).
             mask: True at real source tokens; None: all are. With none in a row, nothing is copied there.
         """
-        scores = self.pointer(hidden) @ source.mT / hidden.shape[-1] ** 0.5  # batch, length, source length
-        gate = self.gate(hidden)
-        wide = torch.promote_types(logits.dtype, torch.float32)
-        scores, gate, logits = scores.to(wide), gate.to(wide), logits.to(wide)
-        if mask is not None:
-            scores = scores.masked_fill(~mask[:, None], torch.finfo(wide).min)
-            gate = gate.masked_fill(~mask.any(dim=1)[:, None, None], torch.inf)
+        scores, gate = self._scores_and_gate(hidden, source, mask)
+        logits = logits.to(scores.dtype)
         generated = F.logsigmoid(gate) + logits.log_softmax(dim=-1)
 
         # The log of each word's sum of attention, by its largest term, so that nothing vanishes.
@@ -52,3 +49,27 @@ class CopyHead(nn.Module):
         in_source = sums > 0
         copied = F.logsigmoid(-gate) + largest + torch.where(in_source, sums, 1).log()
         return torch.where(in_source, torch.logaddexp(generated, copied), generated)
+
+    def log_probability(
+        self, hidden: Tensor, generated: Tensor, source: Tensor, source_ids: Tensor, mask: Tensor | None, words: Tensor
+    ) -> Tensor:
+        """log p of one word at each place (batch, length): what training needs, without the other words'.
+
+        `words` are those words, `generated` is log softmax(logits) of each; the rest is as in `forward`.
+        """
+        scores, gate = self._scores_and_gate(hidden, source, mask)
+        gate = gate[..., 0]
+        elsewhere = source_ids[:, None] != words[..., None]  # batch, length, source length
+        copied = scores.log_softmax(dim=-1).masked_fill(elsewhere, _LOG_ZERO).logsumexp(dim=-1)
+        return torch.logaddexp(F.logsigmoid(gate) + generated.to(scores.dtype), F.logsigmoid(-gate) + copied)
+
+    def _scores_and_gate(self, hidden: Tensor, source: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Scores of the source tokens (batch, length, source length), and the gate before its sigmoid."""
+        scores = self.pointer(hidden) @ source.mT / hidden.shape[-1] ** 0.5
+        gate = self.gate(hidden)
+        wide = torch.promote_types(scores.dtype, torch.float32)
+        scores, gate = scores.to(wide), gate.to(wide)
+        if mask is not None:
+            scores = scores.masked_fill(~mask[:, None], torch.finfo(wide).min)
+            gate = gate.masked_fill(~mask.any(dim=1)[:, None, None], torch.inf)
+        return scores, gate

@@ -10,6 +10,7 @@ from fastformer.reproduce.table_complexity import table_complexity
 from fastformer.reproduce.table_conversion import table_conversion
 from fastformer.reproduce.table_datasets import table_datasets
 from fastformer.reproduce.table_recommendation import table_recommendation
+from fastformer.reproduce.table_summarization import table_summarization
 
 
 def reproduce_all(data: Sequence[str], *, output: str | Path, **options: Any) -> dict[str, Any]:
@@ -34,6 +35,7 @@ REPRODUCE: dict[str, Callable[..., dict[str, Any]]] = {
     "table-conversion": table_conversion,
     "table-datasets": table_datasets,
     "table-recommendation": table_recommendation,
+    "table-summarization": table_summarization,
     "all": reproduce_all,
 }
 
@@ -47,4 +49,5 @@ __all__ = [
     "table_conversion",
     "table_datasets",
     "table_recommendation",
+    "table_summarization",
 ]

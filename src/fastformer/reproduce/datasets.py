@@ -30,7 +30,6 @@ from fastformer.reproduce.recipes import PAPER_DATASETS, Scale
 SPLITS = ("train", "validation", "test")
 _OTHER_NAMES = {"valid": "validation", "val": "validation", "dev": "validation"}
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
-_HOW_TO_NAME = "write NAME=PATH, or NAME:PAPER=PATH with PAPER one of " + ", ".join(PAPER_DATASETS)
 
 
 @dataclass(frozen=True)
@@ -42,14 +41,15 @@ class Dataset:
     source: str
 
     @classmethod
-    def parse(cls, given: str) -> "Dataset":
-        """From `NAME=PATH` or `NAME:PAPER=PATH`."""
+    def parse(cls, given: str, papers: Sequence[str] = PAPER_DATASETS) -> "Dataset":
+        """From `NAME=PATH` or `NAME:PAPER=PATH`, PAPER one of `papers`."""
+        how = _how_to_name(papers)
         title, equals, source = given.partition("=")
         name, colon, paper = title.partition(":")
         if not equals or not source or not _NAME.fullmatch(name):
-            raise UserError(f"--data {given}: {_HOW_TO_NAME}")
-        if colon and paper not in PAPER_DATASETS:
-            raise UserError(f"--data {given}: the paper has no dataset {paper!r}; {_HOW_TO_NAME}")
+            raise UserError(f"--data {given}: {how}")
+        if colon and paper not in papers:
+            raise UserError(f"--data {given}: the paper has no dataset {paper!r}; {how}")
         return cls(name, paper or None, source)
 
     def __str__(self) -> str:
@@ -73,11 +73,15 @@ class Prepared:
         return read_rows(self.path(split), text_column="text", label_column="label")
 
 
-def parse_data(given: Sequence[str]) -> list[Dataset]:
-    """All `--data` options; names must differ."""
-    datasets = [Dataset.parse(one) for one in given]
+def _how_to_name(papers: Sequence[str]) -> str:
+    return f"write NAME=PATH, or NAME:PAPER=PATH with PAPER one of {', '.join(papers)}"
+
+
+def parse_data(given: Sequence[str], papers: Sequence[str] = PAPER_DATASETS) -> list[Dataset]:
+    """All `--data` options; names must differ. `papers` are the paper's datasets that they may stand for."""
+    datasets = [Dataset.parse(one, papers) for one in given]
     if not datasets:
-        raise UserError(f"no --data; {_HOW_TO_NAME}")
+        raise UserError(f"no --data; {_how_to_name(papers)}")
     names = [dataset.name for dataset in datasets]
     for name in names:
         if names.count(name) > 1:

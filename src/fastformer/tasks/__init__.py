@@ -10,6 +10,7 @@ TASKS = {
     "conversion": "fastformer.tasks.conversion",
     "masked-words": "fastformer.tasks.masked_words",
     "recommendation": "fastformer.tasks.recommendation",
+    "summarization": "fastformer.tasks.summarization",
 }
 
 

@@ -1,0 +1,239 @@
+"""The runs behind the summarization table: trainings, and a training step of every method on one long article.
+
+Each is a job of the grid (`grid.py`): made once, in a process of its own, and kept as a JSON file.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fastformer.benchmark.allocations import peak_bytes
+from fastformer.benchmark.measuring import describe_machine, in_turns, timing
+from fastformer.errors import UserError
+from fastformer.files import explain_full_disk, write_json, writing_text
+from fastformer.machine import tune
+from fastformer.modeling import FastformerConfig
+from fastformer.progress import progress_bar
+from fastformer.reproduce.comparison import chosen
+from fastformer.reproduce.datasets import SPLITS, Dataset, digest, file_stamp
+from fastformer.reproduce.grid import Job, Metrics
+from fastformer.reproduce.recipes import Variant
+from fastformer.run_folder import CHECKPOINTS, RUN_FILE, last_complete_checkpoint, open_run
+from fastformer.tasks.summarization import verbs
+from fastformer.tasks.summarization.documents import Document, Documents
+from fastformer.tasks.summarization.metrics import ROUGE
+from fastformer.tasks.summarization.objective import SummaryLearner
+from fastformer.tasks.summarization.presets import Preset, get_preset
+
+PAPER_DATASETS = {"cnn-dailymail": "CNN/DailyMail", "pubmed": "PubMed"}
+_WITHOUT_PAPER = "cnn-dailymail"  # whose settings a dataset gets that stands for none of the paper's
+_SPLIT_NAMES = {"train": "train", "validation": "validation", "valid": "validation", "val": "validation"}
+_SPLIT_NAMES |= {"dev": "validation", "test": "test"}
+_HOW = "give a folder with train, validation and test files (or folders of .story files) in it, or builtin"
+
+
+@dataclass(frozen=True)
+class SummarizationScale:
+    """How large the experiment is; what is empty is as in the paper's presets."""
+
+    name: str
+    says: str
+    seeds: int
+    step_length: int  # tokens of the article of a measured training step
+    steps: int  # measured
+    rows: dict[str, int] = field(default_factory=dict)  # at most so many, by split
+    preset: dict[str, Any] = field(default_factory=dict)
+    training: dict[str, Any] = field(default_factory=dict)
+    model: dict[str, Any] = field(default_factory=dict)
+    show_runs: bool = False
+
+    def settings(self, paper: str | None, mixer: str, seed: int = 0) -> Preset:
+        """The paper's settings for a dataset and a method, reduced to this scale."""
+        preset = get_preset(f"paper-{paper or _WITHOUT_PAPER}", mixer)
+        own = {**self.preset, "max_length": min(preset.max_length, self.preset.get("max_length", preset.max_length))}
+        training = replace(preset.training, **self.training, seed=seed)
+        return replace(preset, **own, training=training, model={**preset.model, **self.model})
+
+
+@dataclass(frozen=True)
+class SummarizationData:
+    """A dataset: its files by split, with the rows that are used, and what they hold."""
+
+    dataset: Dataset
+    files: dict[str, str]
+    about: dict[str, Any]
+
+
+def summarization_scale(recipe: dict[str, Any], name: str) -> SummarizationScale:
+    """The scale called `name`."""
+    if name not in recipe["scales"]:
+        raise UserError(f"unknown --scale {name!r}; choose from {', '.join(recipe['scales'])}")
+    return SummarizationScale(name=name, **recipe["scales"][name])
+
+
+# ---- data ------------------------------------------------------------------------------------------------------------
+
+
+def prepare_summarization(
+    dataset: Dataset,
+    scale: SummarizationScale,
+    folder: Path,
+    *,
+    seed: int = 0,
+    article_column: str | None = None,
+    summary_column: str | None = None,
+    show_progress: bool = True,
+) -> SummarizationData:
+    """Draw the rows of a scale and write them below `folder`, unless that was done before with the same files."""
+    sources, columns = _locate(dataset), (article_column, summary_column)
+    stamps = [file_stamp(source) for source in sources.values()]
+    place = folder / "data" / f"{dataset.name}-{digest([sources, stamps, scale.rows, seed, columns])}"
+    about_file = place / "about.json"
+    if None not in stamps and about_file.is_file():
+        return SummarizationData(dataset, **json.loads(about_file.read_text(encoding="utf-8")))
+    files, counts, rows, content = {}, {}, {}, hashlib.blake2b(digest_size=16)
+    with explain_full_disk(place), progress_bar(f"Reading {dataset.name}", show=show_progress) as advance:
+        place.mkdir(parents=True, exist_ok=True)
+        for number, (split, source) in enumerate(sources.items()):
+            documents = Documents(source, *columns, split=split)
+            counts[split] = sum(1 for _ in _counted(documents, advance))
+            drawn = np.random.default_rng([seed, number]).permutation(counts[split])[: scale.rows.get(split)]
+            rows[split], kept = len(drawn), set(drawn.tolist())
+            files[split] = str((place / f"{split}.jsonl").resolve())
+            with writing_text(files[split]) as file:
+                for place_in_source, document in enumerate(documents):
+                    if place_in_source in kept:
+                        line = json.dumps(document._asdict(), ensure_ascii=False)
+                        content.update(f"{split}\t{line}\n".encode("utf-8", "replace"))
+                        file.write(line + "\n")
+            documents.warn_about_empty()
+        about = {
+            "source": dataset.source,
+            "rows_in_source": counts,
+            "rows": rows,
+            "fingerprint": content.hexdigest(),
+        }
+        write_json(about_file, {"files": files, "about": about})  # last: it says that the rest is there
+    return SummarizationData(dataset, files, about)
+
+
+def _locate(dataset: Dataset) -> dict[str, str]:
+    """Split -> source of `read_documents`."""
+    if dataset.source == "builtin":
+        return {split: f"builtin:{split}" for split in SPLITS}
+    folder, found = Path(dataset.source), {}
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        split = _SPLIT_NAMES.get(path.name.split(".", 1)[0])
+        if split in found:
+            raise UserError(f"--data {dataset}: {found[split]} and {path} are both {split}; leave one of them there")
+        if split:
+            found[split] = str(path)
+    if not {"train", "test"} <= set(found):
+        raise UserError(f"--data {dataset}: there is no train and test; {_HOW}")
+    return {split: found[split] for split in SPLITS if split in found}
+
+
+def _counted(documents: Documents, advance: Callable[..., None]) -> Iterator[Document]:
+    for document in documents:
+        advance(1)
+        yield document
+
+
+# ---- jobs ------------------------------------------------------------------------------------------------------------
+
+
+def training_job(
+    data: SummarizationData, variant: Variant, scale: SummarizationScale, seed: int, glove: str | None, version: int
+) -> Job:
+    """Train one method with one seed, and score its summaries of the test rows."""
+    preset = scale.settings(data.dataset.paper, variant.mixer, seed)
+    return Job(
+        f"{data.dataset.name}/summarization-{variant.mixer}-seed{seed}",
+        {
+            "task": "summarization",
+            "kind": "training",
+            "recipe_version": version,
+            "data": data.about["fingerprint"],
+            "mixer": variant.mixer,
+            "seed": seed,
+            "glove": glove and {"name": Path(glove).name, "bytes": Path(glove).stat().st_size},
+            "settings": chosen(preset),
+        },
+        {"preset": preset, "glove": glove, **data.files},
+    )
+
+
+def step_job(mixers: list[str], scale: SummarizationScale, version: int) -> Job:
+    """Measure a training step on one article of the paper's length for PubMed, all methods in turns."""
+    presets = {mixer: scale.settings("pubmed", mixer) for mixer in mixers}
+    size = {"length": scale.step_length, "steps": scale.steps}
+    settings = {mixer: chosen(preset) for mixer, preset in presets.items()}
+    return Job(
+        f"simulated/summarization-step-{scale.step_length}",
+        {"task": "summarization", "kind": "step", "recipe_version": version, **size, "settings": settings},
+        {"presets": presets, **size},
+    )
+
+
+def run_job(job: Job, folder: Path, show: bool) -> Metrics:
+    """Any of the jobs above, in the process it is called in."""
+    found = _train(job, folder, show) if job.settings["kind"] == "training" else measure_steps(**job.inputs)
+    return {**found, "machine": describe_machine(torch.get_num_threads())}
+
+
+def describe(metrics: Metrics) -> str:
+    """A result in a few words."""
+    if "test" not in metrics:
+        return "measured"
+    found = metrics["test"]["summaries"]["model"]
+    return ", ".join(f"{title} {found[name]:.2f}" for name, title in ROUGE.items())
+
+
+def _train(job: Job, folder: Path, show: bool) -> Metrics:
+    if (folder / RUN_FILE).is_file():  # done, but stopped before its result was written
+        return open_run(folder).load_metrics()
+    return verbs.train(
+        job.inputs["train"],
+        job.inputs.get("validation"),
+        job.inputs["test"],
+        output=folder,
+        mixer=job.settings["mixer"],
+        preset=job.inputs["preset"],
+        init=job.inputs["glove"],
+        seed=job.settings["seed"],
+        resume=last_complete_checkpoint(folder / CHECKPOINTS) is not None,
+        overwrite=True,
+        show_progress=show,
+    )
+
+
+def measure_steps(presets: dict[str, Preset], length: int, steps: int) -> dict[str, Any]:
+    """Seconds and peak memory of forward and backward through one article of `length` tokens, by method."""
+    tune()
+    models, random = {}, torch.Generator().manual_seed(0)
+    for mixer, preset in presets.items():
+        torch.manual_seed(0)
+        fields = {**preset.model, "mixer": mixer, "vocab_size": preset.vocab_size, "eos_token_id": 1}
+        models[mixer] = SummaryLearner(FastformerConfig(**fields, max_position_embeddings=length)).train()
+    shortest = min(preset.max_summary_length for preset in presets.values())
+    vocab_size = min(preset.vocab_size for preset in presets.values())
+    article, summary = (torch.randint(3, vocab_size, (1, size), generator=random) for size in (length, shortest))
+    inputs = {"input_ids": article, "attention_mask": torch.ones_like(article), "labels": summary}
+
+    def step(model: SummaryLearner) -> None:
+        model.zero_grad(set_to_none=True)
+        model(**inputs).loss.backward()
+
+    calls = {mixer: lambda model=model: step(model) for mixer, model in models.items()}
+    found = {
+        mixer: {"peak_memory_mb": round(peak_bytes(call) / 1e6, 1)} for mixer, call in calls.items()
+    }  # and warm-up
+    for mixer, times in in_turns(calls, steps).items():
+        found[mixer] |= timing(times)
+    return {"length": length, "summary_length": shortest, "step": found}

@@ -1,0 +1,200 @@
+"""A source -> documents (article, summary), a few at a time, so that a collection may be larger than memory.
+
+A source is a CSV, TSV, JSONL or Parquet file (plain or .gz) with a column for each; CNN/DailyMail as published, a
+folder of `.story` files with `@highlight` before each line of the summary; the PubMed and arXiv files of Cohan et al.
+(2018), one JSON object a line with lists of sentences, `<S>` around those of the summary, whatever the file is called;
+a folder saved by `datasets`, a Hub name; or `builtin`: docstrings without their first line, which is the summary.
+
+A new line ends a sentence. White space is otherwise of no meaning: runs of it become one space.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fastformer.data.corpus import builtin_rows
+from fastformer.data.formats import Format, Record, decode, guard, kind_of, opened
+from fastformer.data.tables import called, open_records, recognise_column
+from fastformer.data.tokenizers import split_sentences
+from fastformer.errors import UserError
+from fastformer.progress import say
+
+# Column names recognised in any case; the first of each wins over the others.
+ARTICLE_COLUMNS = ("article", "article_text", "document", "text", "body", "content", "source", "dialogue")
+SUMMARY_COLUMNS = ("summary", "abstract", "abstract_text", "highlights", "headline", "target")
+
+_STORY = ".story"
+_HIGHLIGHT = "@highlight"
+_SENTENCE_MARK = re.compile(r"</?S>")
+_PARAGRAPHS = re.compile(r"\n\s*\n")
+_IDEOGRAPHIC_STOP = re.compile(r"(?<=[。！？])")
+_BUILTIN_SUMMARY_WORDS = range(3, 31)
+_BUILTIN_ARTICLE_WORDS = 10
+
+
+class Document(NamedTuple):
+    """An article and, where it is read, its summary; both may be empty."""
+
+    article: str
+    summary: str = ""
+
+
+@dataclass
+class Documents:
+    """Documents with summaries that can be read many times; those without an article or a summary are left out."""
+
+    source: str
+    article_column: str | None
+    summary_column: str | None
+    split: str
+    count: int = field(default=0, init=False)  # of the last reading
+    empty: int = field(default=0, init=False)
+
+    def __iter__(self) -> Iterator[Document]:
+        self.count = self.empty = 0
+        columns = {"article_column": self.article_column, "summary_column": self.summary_column}
+        for document in read_documents(self.source, **columns, split=self.split):
+            if document.article and document.summary:
+                self.count += 1
+                yield document
+            else:
+                self.empty += 1
+        if not self.count:
+            raise UserError(f"{self.source}: every article or summary is empty; check --article-column")
+
+    def check(self) -> "Documents":
+        """Fail now, before any work, if the source or its columns are wrong."""
+        next(iter(self))
+        return self
+
+    def warn_about_empty(self) -> None:
+        """One line if any document was left out."""
+        if self.empty:
+            total = self.count + self.empty
+            say(f"{self.source}: {self.empty:,} of {total:,} documents have no article or no summary: left out.")
+
+
+def read_documents(
+    source: str,
+    *,
+    article_column: str | None = None,
+    summary_column: str | None = None,
+    with_summary: bool = True,
+    format: Format | None = None,
+    split: str | None = None,
+) -> Iterator[Document]:
+    """The documents of a source, in its order; without `with_summary` only articles are read."""
+    base, _, named_split = source.rpartition(":")
+    if "builtin" in (source, base):
+        return builtin_documents(named_split if base else split or "train")
+    if source.endswith(_STORY) or _is_story_folder(source):
+        records = guard(source, _stories(Path(source)))
+    else:
+        _refuse_folder(source)
+        choose = partial(_choose_columns, called(source), article_column, summary_column, with_summary)
+        records = open_records(source, choose, with_summary, format or _json_in_txt(source), split)
+    return _documents(called(source), records, with_summary)
+
+
+def builtin_documents(split: str) -> Iterator[Document]:
+    """Docstrings of the built-in corpus whose first line stands alone: that line, and what follows it."""
+    for text, _ in builtin_rows(split):
+        first, _, rest = text.partition("\n")
+        paragraphs = _PARAGRAPHS.split(rest.strip())
+        article = tidy("\n".join(" ".join(paragraph.split()) for paragraph in paragraphs))
+        stands_alone = rest.startswith("\n") and len(first.split()) in _BUILTIN_SUMMARY_WORDS
+        if stands_alone and len(article.split()) >= _BUILTIN_ARTICLE_WORDS:
+            yield Document(article, tidy(first))
+
+
+def tidy(text: str) -> str:
+    """Lines without blank ones and without runs of white space."""
+    lines = (" ".join(line.split()) for line in text.splitlines())
+    return "\n".join(line for line in lines if line)
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text, by new lines and by a simple rule within a line."""
+    found = (
+        sentence.strip()
+        for line in text.splitlines()
+        for part in _IDEOGRAPHIC_STOP.split(line)
+        for sentence in split_sentences(part)
+    )
+    return [sentence for sentence in found if sentence]
+
+
+def _documents(name: str, records: Iterator[Record], with_summary: bool) -> Iterator[Document]:
+    where = None
+    for where, article, summary in records:
+        article = _text(where, article, "article")
+        yield Document(article, _text(where, summary, "summary") if with_summary else "")
+    if where is None:
+        raise UserError(f"{name}: no rows; give a file with at least one document")
+
+
+def _text(where: str, value: Any, role: str) -> str:
+    """A string, or the sentences of a list, one a line."""
+    if isinstance(value, list | tuple) and all(isinstance(sentence, str) for sentence in value):
+        return tidy("\n".join(_SENTENCE_MARK.sub(" ", sentence) for sentence in value))
+    if not isinstance(value, str):
+        kind = "missing" if value is None else f"{kind_of(value)}, not text"
+        raise UserError(f"{where}: the {role} is {kind}; mend the row, or choose another column with --{role}-column")
+    return tidy(value)
+
+
+def _choose_columns(
+    name: str, article: str | None, summary: str | None, with_summary: bool, found: list[str]
+) -> tuple[str, str | None]:
+    """The two columns: as told, else by their names."""
+    listed = f"columns found: {', '.join(found[:30])}{', …' if len(found) > 30 else ''}"
+    summary = summary if with_summary else None
+    for column, role in ((article, "article"), (summary, "summary")):
+        if column is not None and column not in found:
+            raise UserError(f"{name}: no column {column!r}; {listed}; name one of them with --{role}-column")
+    article = article or recognise_column(found, ARTICLE_COLUMNS, taken=summary)
+    if article is None and len(found) == 1:
+        article = found[0]
+    if with_summary:
+        summary = summary or recognise_column(found, SUMMARY_COLUMNS, taken=article)
+    for column, role in ((article, "article"), (summary, "summary")):
+        if column is None and (with_summary or role == "article"):
+            raise UserError(
+                f"{name}: cannot tell which column holds the {role}; {listed}; name it with --{role}-column"
+            )
+    if article == summary:
+        raise UserError(f"{name}: {article!r} cannot be article and summary at once; name another --summary-column")
+    return article, summary
+
+
+# ---- layouts of published data ---------------------------------------------------------------------------------------
+
+
+def _stories(path: Path) -> Iterator[Record]:
+    for file in sorted(path.rglob(f"*{_STORY}")) if path.is_dir() else [path]:
+        with open(file, "rb") as stream:
+            article, *highlights = "".join(decode(stream, str(file))).split(_HIGHLIGHT)
+        yield str(file), article, "\n".join(highlights)
+
+
+def _is_story_folder(source: str) -> bool:
+    return os.path.isdir(source) and next(Path(source).rglob(f"*{_STORY}"), None) is not None
+
+
+def _refuse_folder(source: str) -> None:
+    """A folder that is none of ours would be read as LABEL/*.txt."""
+    saved = any(os.path.isfile(os.path.join(source, file)) for file in ("dataset_dict.json", "state.json"))
+    if os.path.isdir(source) and not saved:
+        raise UserError(f"{source}: a folder with neither {_STORY} files nor a saved `datasets` dataset; name a file")
+
+
+def _json_in_txt(source: str) -> Format | None:
+    """Cohan et al. call their JSON lines train.txt."""
+    if not os.path.isfile(source) or not source.lower().removesuffix(".gz").endswith(".txt"):
+        return None
+    with opened(source) as file:
+        return "jsonl" if file.peek(1).startswith(b"{") else None

@@ -1,0 +1,197 @@
+"""From documents to a trained summarizer: the path behind `fastformer train summarization`."""
+
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from transformers import GenerationConfig, PreTrainedTokenizerBase, set_seed
+
+from fastformer.data.tokenizers import load_tokenizer, train_tokenizer
+from fastformer.errors import UserError
+from fastformer.files import explain_full_disk
+from fastformer.machine import peak_memory_gb
+from fastformer.modeling import FastformerConfig, FastformerForConditionalGeneration
+from fastformer.progress import progress_bar, say
+from fastformer.resuming import check_same_data, check_same_settings, remember_settings
+from fastformer.run_folder import last_complete_checkpoint
+from fastformer.tasks.summarization.data import DocumentCollator, Pairs, add_end_token, encode_documents, hold_out
+from fastformer.tasks.summarization.documents import Documents
+from fastformer.tasks.summarization.metrics import LanguageDetector
+from fastformer.tasks.summarization.objective import SCORES, SummaryLearner, validation_scores
+from fastformer.tasks.summarization.presets import Preset
+from fastformer.training import train_model
+from fastformer.warm_start import kind_of, pair_rows_of, warm_start
+
+
+@dataclass
+class Fitted:
+    """A trained summarizer and how it came about."""
+
+    model: FastformerForConditionalGeneration
+    tokenizer: PreTrainedTokenizerBase
+    preset: Preset
+    language: str
+    rows: dict[str, int]
+    tokens: int  # of the articles and summaries trained on
+    seconds: float
+    history: list[dict[str, Any]]  # validation scores of every epoch
+
+    def metrics(self) -> dict[str, Any]:
+        """What metrics.json says of the training."""
+        epochs = [{name: epoch[f"eval_{name}"] for name in SCORES} for epoch in self.history]
+        return {
+            "train_seconds": round(self.seconds, 1),
+            "peak_memory_gb": peak_memory_gb(),
+            "rows": self.rows,
+            "tokens": self.tokens,
+            "parameters": self.model.num_parameters(),
+            "validation": min(epochs, key=lambda epoch: epoch["perplexity"]),
+            "epochs": epochs,
+        }
+
+
+def fit_summarizer(
+    train: Documents,
+    validation: Documents | None,
+    *,
+    preset: Preset,
+    mixer: str,
+    checkpoints: Path,
+    init: str | None = None,
+    language: str | None = None,
+    resume: bool = False,
+    show_progress: bool = True,
+) -> Fitted:
+    """Train on documents that can be read more than once; validation picks the epoch by its perplexity.
+
+    `checkpoints` holds encoded documents and checkpoints; the caller deletes it once the result is safe.
+    """
+    started = time.monotonic()
+    if init is not None:
+        kind_of(init)  # a mistake shows now
+    if resume and last_complete_checkpoint(checkpoints) is None:
+        say(f"{checkpoints}: no checkpoint to resume from; starting from the beginning.")
+        resume = False
+    settings = {"mixer": mixer, "init": init, **asdict(preset)}
+    if resume:
+        check_same_settings(checkpoints, settings)
+    else:
+        shutil.rmtree(checkpoints, ignore_errors=True)
+    with explain_full_disk(checkpoints):
+        checkpoints.mkdir(parents=True, exist_ok=True)
+        remember_settings(checkpoints, settings)
+        detector = LanguageDetector()
+        tokenizer = _tokenizer(train, preset, detector, checkpoints / "tokenizer", show_progress)
+        limits = (preset.max_length, preset.max_summary_length)
+        encoded = encode_documents(train, tokenizer, *limits, checkpoints / "train.tokens", show_progress)
+        if validation is None:
+            training, validating = hold_out(encoded, preset.training.seed)
+        else:
+            training = Pairs(encoded, np.arange(len(encoded)))
+            path = checkpoints / "validation.tokens"
+            encoded = encode_documents(validation, tokenizer, *limits, path, show_progress)
+            validating = Pairs(encoded, np.arange(len(encoded)))
+        check_same_data(checkpoints, training, validating, resume)
+
+    preset = preset.for_size(len(training))
+    if init is not None:
+        preset = replace(preset, model={**preset.model, **pair_rows_of(init)})
+    set_seed(preset.training.seed)
+    learner = SummaryLearner(model_config(preset, mixer, tokenizer))
+    if init is not None and not resume:  # a checkpoint has all weights
+        counts = training.texts.counts(learner.config.vocab_size) if preset.adapt_init else None
+        warm_start(learner, tokenizer, init, counts=counts, seed=preset.training.seed, show_progress=show_progress)
+    history = train_model(
+        learner,
+        training,
+        validating,
+        settings=preset.training,
+        collate=DocumentCollator(tokenizer.pad_token_id),
+        compute_metrics=lambda result: validation_scores(result.predictions),
+        best_metric="log_likelihood",
+        folder=checkpoints,
+        resume=resume,
+        show_progress=show_progress,
+    )
+    model = FastformerForConditionalGeneration(learner.config)
+    model.load_state_dict(learner.state_dict())
+    model.generation_config = generation_config(preset, model.config, tokenizer)
+    return Fitted(
+        model.eval(),
+        tokenizer,
+        preset,
+        language=language or detector.language(),
+        rows={"train": len(training), "validation": len(validating)},
+        tokens=int(training.texts.lengths[training.indices].sum()),
+        seconds=time.monotonic() - started,
+        history=history,
+    )
+
+
+def _tokenizer(
+    train: Documents, preset: Preset, detector: LanguageDetector, folder: Path, show: bool
+) -> PreTrainedTokenizerBase:
+    """A tokenizer trained on articles and summaries, which are read whichever tokenizer it is: what language is it?"""
+    with progress_bar("Reading", show=show) as advance:
+
+        def texts() -> Iterator[str]:
+            for document in train:
+                advance(1)
+                detector.read(document.summary)
+                yield from document
+
+        if folder.is_dir():  # resuming: the very same one
+            tokenizer = load_tokenizer(folder)
+        elif preset.tokenizer in ("word", "bpe", "nltk"):
+            options = {"vocab_size": preset.vocab_size - 1, "min_frequency": preset.min_frequency}
+            return _saved(train_tokenizer(preset.tokenizer, texts(), **options), preset, folder)
+        else:
+            tokenizer = _saved(load_tokenizer(preset.tokenizer), preset, folder)
+        for _ in texts():
+            pass
+    return tokenizer
+
+
+def _saved(tokenizer: PreTrainedTokenizerBase, preset: Preset, folder: Path) -> PreTrainedTokenizerBase:
+    add_end_token(tokenizer)
+    tokenizer.model_max_length = preset.max_length
+    tokenizer.save_pretrained(folder)
+    return tokenizer
+
+
+def model_config(preset: Preset, mixer: str, tokenizer: PreTrainedTokenizerBase) -> FastformerConfig:
+    """The configuration that a preset describes."""
+    try:
+        return FastformerConfig(
+            **{
+                "max_position_embeddings": max(preset.max_length, preset.max_summary_length),
+                **preset.model,
+                "mixer": mixer,
+                "vocab_size": 1 + max(tokenizer.get_vocab().values()),  # saved tokenizers may have gaps
+                "pad_token_id": tokenizer.pad_token_id,
+                "eos_token_id": tokenizer.eos_token_id,
+            }
+        )
+    except ValueError as error:
+        raise UserError(" ".join(str(error).split())) from error
+
+
+def generation_config(preset: Preset, config: FastformerConfig, tokenizer: PreTrainedTokenizerBase) -> GenerationConfig:
+    """How summaries are written: what `generate` does unless it is told otherwise. It is saved with the model."""
+    ids = (tokenizer.unk_token_id, tokenizer.mask_token_id, tokenizer.pad_token_id)
+    never = sorted({token for token in ids if token is not None} - {tokenizer.eos_token_id})
+    return GenerationConfig(
+        num_beams=preset.beams,
+        max_new_tokens=preset.max_summary_length,
+        min_new_tokens=1,
+        no_repeat_ngram_size=preset.no_repeat_ngrams,
+        length_penalty=preset.length_penalty,
+        suppress_tokens=never or None,
+        decoder_start_token_id=config.decoder_start_token_id,
+        pad_token_id=config.pad_token_id,
+        eos_token_id=config.eos_token_id,
+    )

@@ -1,0 +1,244 @@
+"""The verbs of the command line for summarization, as functions on files and run folders."""
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+from torch import Tensor
+
+from fastformer.data.formats import decode, opened
+from fastformer.errors import UserError
+from fastformer.inference import TextRunner
+from fastformer.mixers import available_mixers
+from fastformer.progress import progress_bar
+from fastformer.run_folder import CHECKPOINTS, Run, claim_output, save_run, unharmed
+from fastformer.tasks.summarization.baselines import baseline_summaries, sentences_to_take
+from fastformer.tasks.summarization.card import model_card
+from fastformer.tasks.summarization.documents import Documents, read_documents, tidy
+from fastformer.tasks.summarization.fit import fit_summarizer
+from fastformer.tasks.summarization.metrics import rouge
+from fastformer.tasks.summarization.presets import Preset, get_preset
+from fastformer.tasks.summarization.writing import Summarizer
+from fastformer.vectors import write_vectors
+from fastformer.warm_start import tokenizer_of
+
+
+def train(
+    train: str,
+    validation: str | None = None,
+    test: str | None = None,
+    *,
+    output: str | Path,
+    mixer: str = "fastformer",
+    preset: str | Preset = "default",
+    article_column: str | None = None,
+    summary_column: str | None = None,
+    language: str | None = None,
+    tokenizer: str | None = None,
+    init: str | None = None,
+    copy: bool | None = None,
+    max_length: int | None = None,
+    max_summary_length: int | None = None,
+    beams: int | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    learning_rate: float | None = None,
+    seed: int = 0,
+    resume: bool = False,
+    overwrite: bool = False,
+    show_progress: bool = True,
+) -> dict[str, Any]:
+    """Train on documents with summaries and leave a run folder; return its metrics.
+
+    Without `validation` a tenth of the documents, at most 1,000, is held out to choose the epoch. `test` is only
+    scored, at the end. `preset` is a name, or settings of one's own.
+    """
+    if mixer not in available_mixers():
+        raise UserError(f"unknown mixer {mixer!r}; choose from {', '.join(available_mixers())}")
+    if "-" in (train, validation, test):
+        raise UserError("training reads its data more than once: give files, not standard input")
+    settings = (preset if isinstance(preset, Preset) else get_preset(preset, mixer)).with_overrides(
+        tokenizer=tokenizer or tokenizer_of(init),
+        max_length=max_length,
+        max_summary_length=max_summary_length,
+        beams=beams,
+        copy=copy,
+        epochs=epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        seed=seed,
+    )
+    columns = {"article_column": article_column, "summary_column": summary_column}
+    sources = {"train": train, "validation": validation, "test": test}
+    folder = claim_output(output, resume=resume, overwrite=overwrite)
+    with unharmed(folder):
+        documents = {
+            split: Documents(str(source), **columns, split=split).check() for split, source in sources.items() if source
+        }
+        fitted = fit_summarizer(
+            documents["train"],
+            documents.get("validation"),
+            preset=settings,
+            mixer=mixer,
+            init=init,
+            language=language,
+            checkpoints=folder / CHECKPOINTS,
+            resume=resume,
+            show_progress=show_progress,
+        )
+    metrics = fitted.metrics()
+    if test:
+        summarizer = Summarizer(fitted.model, fitted.tokenizer)
+        metrics["test"] = _score(summarizer, documents["test"], fitted.language, seed, show_progress)
+    record = {
+        "task": "summarization",
+        "mixer": mixer,
+        "preset": preset if isinstance(preset, str) else "custom",
+        "settings": asdict(fitted.preset),
+        "language": fitted.language,
+        "init": init,
+        "data": {**{split: source and str(source) for split, source in sources.items()}, **columns},
+    }
+    card = model_card(record, metrics, folder.resolve().name)
+    save_run(folder, fitted.model, fitted.tokenizer, record=record, metrics=metrics, card=card)
+    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+    return metrics
+
+
+def evaluate(
+    run: Run,
+    source: str,
+    *,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    language: str | None = None,
+    beams: int | None = None,
+    seed: int = 0,
+    show_progress: bool = True,
+) -> dict[str, Any]:
+    """ROUGE of a run on a file, beside two baselines: the first sentences of an article, and random ones.
+
+    `summaries` has of each the means in percent and 95% `intervals`. Columns are those of the training unless given.
+    """
+    if source == "-":
+        raise UserError("scoring needs a file: standard input does not say which column is the summary")
+    summarizer, data = Summarizer.of(run, beams), run.record.get("data", {})
+    columns = (text_column or data.get("article_column"), label_column or data.get("summary_column"))
+    documents = Documents(source, *columns, split="test")
+    return _score(summarizer, documents, language or run.record.get("language", "en"), seed, show_progress)
+
+
+def predict(
+    run: Run,
+    source: str,
+    out: TextIO,
+    *,
+    text_column: str | None = None,
+    format: str | None = None,
+    beams: int | None = None,
+    show_progress: bool = True,
+) -> int:
+    """Write `{"summary": …, "score": …}`, one JSON line an article, in input order; return how many.
+
+    The score is the mean log-probability of the summary's words; nothing where the article is empty.
+    """
+    summarizer = Summarizer.of(run, beams)
+    articles = _articles(run, source, text_column, format)
+    for written in summarizer(articles, "Summarizing", show_progress):
+        score = None if written.score is None else round(written.score, 4)
+        out.write(json.dumps({"summary": written.summary, "score": score}, ensure_ascii=False) + "\n")
+    summarizer.warn()
+    return summarizer.count
+
+
+def summarize(run: Run, source: str, *, beams: int | None = None) -> str:
+    """The summary of one document: a text file, or `-` for standard input."""
+    summarizer = Summarizer.of(run, beams)
+    article = _read_document(source)
+    [written] = summarizer([article])
+    summarizer.warn()
+    return written.summary
+
+
+def embed(
+    run: Run,
+    source: str,
+    output: str | Path,
+    *,
+    text_column: str | None = None,
+    format: str | None = None,
+    show_progress: bool = True,
+) -> tuple[int, int]:
+    """Write article vectors, the mean of the encoder's, to `.npy` or `.parquet`; return their number and width."""
+    summarizer = Summarizer.of(run)
+    model, tokenizer = summarizer.model, summarizer.tokenizer
+    runner = TextRunner(model, tokenizer, tokenizer.model_max_length)
+
+    def mean(input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        states = model.get_encoder()(input_ids, attention_mask).last_hidden_state
+        mask = attention_mask[..., None].to(states.dtype)
+        return (states * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
+
+    with progress_bar("Embedding", show=show_progress) as advance:
+
+        def vectors() -> Iterator[np.ndarray]:
+            for vector in runner(_articles(run, source, text_column, format), mean):
+                advance(1)
+                yield vector
+
+        count = write_vectors(output, vectors(), model.config.hidden_size)
+    runner.warn_about_cut_texts()
+    return count, model.config.hidden_size
+
+
+def _articles(run: Run, source: str, column: str | None, format: str | None) -> Iterator[str]:
+    column = column or run.record.get("data", {}).get("article_column")
+    if source == "-" and format == "lines":
+        column = None
+    documents = read_documents(source, article_column=column, with_summary=False, format=format, split="test")
+    return (document.article for document in documents)
+
+
+def _read_document(source: str) -> str:
+    """All of a text file, or of standard input."""
+    name = "standard input" if source == "-" else source
+    if source == "-":
+        text = "".join(decode(sys.stdin.buffer, name))
+    elif not Path(source).is_file():
+        raise UserError(f"{source}: no such file; give a text file, or - for standard input")
+    else:
+        with opened(source) as file:
+            text = "".join(decode(file, name))
+    if not (text := tidy(text)):
+        raise UserError(f"{name}: the document is empty; give one with words in it")
+    return text
+
+
+def _score(
+    summarizer: Summarizer, documents: Documents, language: str, seed: int, show_progress: bool
+) -> dict[str, Any]:
+    articles, references = [], []
+
+    def noting_references() -> Iterator[str]:
+        for document in documents:
+            articles.append(document.article)
+            references.append(document.summary)
+            yield document.article
+
+    written = [one.summary for one in summarizer(noting_references(), "Summarizing", show_progress)]
+    documents.warn_about_empty()
+    summarizer.warn()
+    taken = sentences_to_take(references)
+    summaries = {"model": written, **baseline_summaries(articles, taken, seed)}
+    return {
+        "rows": len(references),
+        "language": language,
+        "beams": summarizer.beams,
+        "documents_per_second": round(summarizer.count / summarizer.seconds, 2),
+        "summaries": {name: rouge(texts, references, language, seed) for name, texts in summaries.items()},
+    }
