@@ -23,6 +23,10 @@ def test_copying_is_the_mixture_that_it_says():
             expected[row, :, ids[row, place]] += (1 - gate[row, :, 0]) * attention[row, :, place]
     torch.testing.assert_close(log_p.exp(), expected)
     torch.testing.assert_close(log_p.logsumexp(dim=-1), torch.zeros(2, 3), atol=1e-6, rtol=0)
+    for word in range(10):  # in the source or not
+        chosen = torch.full((2, 3), word)
+        alone = head.log_probability(hidden, logits.log_softmax(dim=-1)[..., word], words, ids, mask, chosen)
+        torch.testing.assert_close(alone, log_p[..., word])
 
 
 @pytest.mark.parametrize("scale", [1e3, 1e6])
@@ -37,6 +41,14 @@ def test_copying_is_finite_at_any_scale_and_without_a_source(scale):
     for tensor in (log_p, hidden.grad, logits.grad, words.grad, head.gate.weight.grad, head.pointer.weight.grad):
         assert tensor.isfinite().all()
     torch.testing.assert_close(log_p[1], logits[1].log_softmax(dim=-1))  # nothing to copy
+
+    hidden.grad = words.grad = None
+    chosen = torch.randint(0, 10, (2, 3))
+    alone = head.log_probability(hidden, torch.zeros(2, 3), words, torch.randint(0, 10, (2, 4)), mask, chosen)
+    alone.sum().backward()
+    for tensor in (alone, hidden.grad, words.grad):
+        assert tensor.isfinite().all()
+    torch.testing.assert_close(alone[1], torch.zeros(3))
 
 
 def test_copying_writes_words_that_the_vocabulary_alone_would_not():

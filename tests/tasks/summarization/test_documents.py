@@ -1,0 +1,120 @@
+"""Every layout of documents is read, and what is wrong with one is said in one line."""
+
+import gzip
+import json
+import re
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fastformer.errors import UserError
+from fastformer.tasks.summarization.documents import Document, Documents, builtin_documents, read_documents, sentences
+
+from ..conftest import write_jsonl
+
+TWO = [{"article": "One  two.\n\nThree.", "summary": "1"}, {"article": "Four.", "summary": "2"}]
+READ = [Document("One two.\nThree.", "1"), Document("Four.", "2")]
+
+
+def test_tables_of_every_format(tmp_path):
+    jsonl = write_jsonl(tmp_path / "a.jsonl", TWO)
+    (tmp_path / "a.csv").write_text('summary,article\n1,"One  two.\n\nThree."\n2,Four.\n', encoding="utf-8")
+    pq.write_table(pa.Table.from_pylist(TWO), tmp_path / "a.parquet")
+    with gzip.open(tmp_path / "b.jsonl.gz", "wt", encoding="utf-8") as file:
+        file.write("".join(json.dumps(row) + "\n" for row in TWO))
+    for source in (jsonl, *(str(tmp_path / name) for name in ("a.csv", "a.parquet", "b.jsonl.gz"))):
+        assert list(read_documents(source)) == READ
+
+
+def test_columns_are_recognised_or_named(tmp_path):
+    source = write_jsonl(tmp_path / "a.jsonl", [{"Document": "a b", "Headline": "a", "n": 1}])
+    assert list(read_documents(source)) == [Document("a b", "a")]
+    source = write_jsonl(tmp_path / "b.jsonl", [{"x": "a b", "y": "a"}])
+    assert list(read_documents(source, article_column="x", summary_column="y")) == [Document("a b", "a")]
+    with pytest.raises(
+        UserError, match="cannot tell which column holds the article; columns found: x, y; name it with"
+    ):
+        next(read_documents(source))
+    with pytest.raises(UserError, match="no column 'z'; columns found: x, y; name one of them with --summary-column"):
+        next(read_documents(source, article_column="x", summary_column="z"))
+    with pytest.raises(UserError, match="'x' cannot be article and summary at once"):
+        next(read_documents(source, article_column="x", summary_column="x"))
+
+
+def test_stories_of_cnn_and_daily_mail(tmp_path):
+    (tmp_path / "cnn" / "stories").mkdir(parents=True)
+    story = "(CNN) -- A cat sat.\n\nIt slept.\n\n@highlight\n\nNEW: a cat\n\n@highlight\n\nIt slept\n"
+    (tmp_path / "cnn" / "stories" / "b.story").write_text(story, encoding="utf-8")
+    (tmp_path / "cnn" / "stories" / "a.story").write_text("\n@highlight\nonly this", encoding="utf-8")
+    found = [Document("", "only this"), Document("(CNN) -- A cat sat.\nIt slept.", "NEW: a cat\nIt slept")]
+    assert list(read_documents(str(tmp_path / "cnn"))) == found
+    assert list(read_documents(str(tmp_path / "cnn" / "stories" / "b.story"))) == found[1:]
+
+
+def test_papers_of_cohan_et_al_are_json_in_txt_files(tmp_path):
+    paper = {
+        "article_id": "PMC1",
+        "article_text": ["cells divide .", "they grow ."],
+        "abstract_text": ["<S> cells . </S>", "<S> growth . </S>"],
+        "labels": None,
+        "section_names": ["intro"],
+        "sections": [["cells divide ."]],
+    }
+    source = write_jsonl(tmp_path / "train.txt", [paper])
+    assert list(read_documents(source)) == [Document("cells divide .\nthey grow .", "cells .\ngrowth .")]
+
+
+def test_articles_alone(tmp_path):
+    lines = tmp_path / "articles.txt"
+    lines.write_text("One.\nTwo.\n", encoding="utf-8")
+    assert list(read_documents(str(lines), with_summary=False)) == [Document("One."), Document("Two.")]
+    with pytest.raises(UserError, match="plain lines have no"):
+        next(read_documents(str(lines)))
+
+
+def test_bad_values_are_named_with_their_place(tmp_path):
+    source = write_jsonl(tmp_path / "a.jsonl", [*TWO, {"article": "x", "summary": None}])
+    with pytest.raises(UserError, match=re.escape("a.jsonl, line 3: the summary is missing; mend the row, or choose")):
+        list(read_documents(source))
+    source = write_jsonl(tmp_path / "b.jsonl", [{"article": 7, "summary": "x"}])
+    with pytest.raises(UserError, match="line 1: the article is a number, not text"):
+        list(read_documents(source))
+    with pytest.raises(UserError, match="neither .story files nor a saved `datasets` dataset; name a file"):
+        read_documents(str(tmp_path))
+    with pytest.raises(UserError, match="no such file or folder"):
+        list(read_documents(str(tmp_path / "none.jsonl")))
+
+
+def test_documents_without_words_are_left_out_and_counted(tmp_path, capsys):
+    source = write_jsonl(
+        tmp_path / "a.jsonl", [*TWO, {"article": " \n", "summary": "x"}, {"article": "x", "summary": ""}]
+    )
+    documents = Documents(source, None, None, "train").check()
+    assert list(documents) == list(documents) == READ  # again and again
+    documents.warn_about_empty()
+    assert "2 of 4 documents have no article or no summary: left out." in capsys.readouterr().err
+    empty = write_jsonl(tmp_path / "b.jsonl", [{"article": "", "summary": "x"}])
+    with pytest.raises(UserError, match="every article or summary is empty"):
+        Documents(empty, None, None, "train").check()
+
+
+def test_the_built_in_corpus_hides_the_first_line():
+    found = list(builtin_documents("test"))
+    assert len(found) > 100
+    for document in found:
+        assert "\n" not in document.summary
+        assert not document.article.startswith(document.summary)
+    assert list(read_documents("builtin:test")) == found
+    with pytest.raises(UserError, match="builtin has no split 'dev'"):
+        list(read_documents("builtin:dev"))
+
+
+def test_sentences_end_at_stops_and_new_lines():
+    assert sentences("Mr. Smith slept. He woke!\nNo stop here\n我吃饭。我睡觉。") == [
+        "Mr. Smith slept.",
+        "He woke!",
+        "No stop here",
+        "我吃饭。",
+        "我睡觉。",
+    ]

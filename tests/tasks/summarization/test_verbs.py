@@ -1,0 +1,213 @@
+"""Train, evaluate, predict, summarize and embed, from files to files."""
+
+import io
+import json
+import shutil
+import signal
+import sys
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+import fastformer.training
+from fastformer.cli import main
+from fastformer.data.tokenizers import encode_batch
+from fastformer.errors import Interrupted, UserError
+from fastformer.run_folder import open_run
+from fastformer.tasks.summarization import embed, evaluate, predict, summarize, train
+from fastformer.tasks.summarization.presets import get_preset
+from fastformer.tasks.summarization.writing import Summarizer
+
+from ..conftest import write_jsonl
+from .conftest import TINY, make_documents
+
+quiet = {"show_progress": False}
+
+
+def run_cli(monkeypatch, capsys, *arguments: str) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["fastformer", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    found = capsys.readouterr()
+    return stop.value.code or 0, found.out, found.err
+
+
+def test_training_learns_and_leaves_a_run(run_folder):
+    metrics = json.loads((run_folder / "metrics.json").read_text(encoding="utf-8"))
+    assert metrics["rows"] == {"train": 108, "validation": 12}
+    assert metrics["validation"]["perplexity"] < metrics["epochs"][0]["perplexity"] / 2
+    assert list(metrics["test"]["summaries"]) == ["model", "lead 1", "random 1"]
+    assert (run_folder / "generation_config.json").is_file()
+    assert not (run_folder / "checkpoints").exists()
+    card = (run_folder / "README.md").read_text(encoding="utf-8")
+    assert f"{metrics['test']['summaries']['lead 1']['rouge1']:.2f}" in card
+
+
+def test_the_run_is_at_home_in_transformers(run_folder):
+    tokenizer, model = AutoTokenizer.from_pretrained(run_folder), AutoModelForSeq2SeqLM.from_pretrained(run_folder)
+    article = make_documents(1, 9)[0]["article"]
+    written = model.eval().generate(**tokenizer(article, return_tensors="pt", truncation=True))
+    [found] = Summarizer.of(open_run(run_folder))([article])
+    assert tokenizer.decode(written[0], skip_special_tokens=True) == found.summary
+
+
+def test_evaluate_gives_what_training_gave(run_folder, files):
+    found = evaluate(open_run(run_folder), files["test"], **quiet)
+    said = json.loads((run_folder / "metrics.json").read_text(encoding="utf-8"))["test"]
+    assert found["summaries"] == said["summaries"]
+    assert found["rows"] == 20
+    assert found["language"] == "en"
+
+
+def test_predictions_are_in_input_order_whatever_the_lengths(run_folder, tmp_path):
+    documents = make_documents(40, 3)
+    out = io.StringIO()
+    assert predict(open_run(run_folder), write_jsonl(tmp_path / "a.jsonl", documents), out, **quiet) == 40
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    summarizer = Summarizer.of(open_run(run_folder))
+    for place in (0, 17, 39):
+        [alone] = summarizer([documents[place]["article"]])
+        assert lines[place]["summary"] == alone.summary
+        assert lines[place]["score"] == pytest.approx(alone.score, abs=1e-3)
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_a_score_is_the_mean_log_probability_of_the_words(run_folder, beams):
+    summarizer = Summarizer.of(open_run(run_folder), beams)
+    model, tokenizer = summarizer.model, summarizer.tokenizer
+    model.generation_config.suppress_tokens = model.generation_config.min_new_tokens = (
+        None  # these change probabilities
+    )
+    model.generation_config.no_repeat_ngram_size = 0
+    article = make_documents(1, 4)[0]["article"]
+    [written] = summarizer([article])
+    ids = torch.from_numpy(np.stack(encode_batch(tokenizer, [article])[0])).long()
+    words = [*encode_batch(tokenizer, [written.summary])[0][0].tolist(), tokenizer.eos_token_id]
+    with torch.inference_mode():
+        loss = model(ids, labels=torch.tensor([words])).loss
+    assert written.score == pytest.approx(-loss.item(), abs=1e-3)
+
+
+def test_articles_that_are_empty_or_too_long(run_folder, tmp_path, capsys):
+    rows = [{"article": "x " * 100}, {"article": ""}, {"article": "Today anna bought a boat."}]
+    out = io.StringIO()
+    predict(open_run(run_folder), write_jsonl(tmp_path / "a.jsonl", rows), out, **quiet)
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert lines[1] == {"summary": "", "score": None}
+    assert lines[2]["summary"]
+    said = capsys.readouterr().err
+    assert "1 of 3 articles were longer than 32 tokens and were cut." in said
+    assert "1 of 3 articles are empty: their summaries are empty." in said
+
+
+def test_summarize_and_embed(run_folder, files, tmp_path):
+    article = tmp_path / "article.txt"
+    article.write_text("Today anna bought a boat.\n\nThen it rained.\n", encoding="utf-8")
+    [alone] = Summarizer.of(open_run(run_folder))(["Today anna bought a boat.\nThen it rained."])
+    assert summarize(open_run(run_folder), str(article)) == alone.summary
+    assert embed(open_run(run_folder), files["test"], tmp_path / "v.npy", **quiet) == (20, 32)
+    assert np.isfinite(np.load(tmp_path / "v.npy")).all()
+    article.write_text(" \n", encoding="utf-8")
+    with pytest.raises(UserError, match="article.txt: the document is empty"):
+        summarize(open_run(run_folder), str(article))
+    with pytest.raises(UserError, match="none.txt: no such file; give a text file, or -"):
+        summarize(open_run(run_folder), "none.txt")
+
+
+def test_the_command_line(run_folder, files, tmp_path, monkeypatch, capsys):
+    code, out, _ = run_cli(monkeypatch, capsys, "evaluate", run_folder, files["test"])
+    assert code == 0
+    assert all(part in out for part in ("model", "lead 1", "random 1", "R-Lsum", "documents a second"))
+    article = tmp_path / "article.txt"
+    article.write_text("Today anna bought a boat.", encoding="utf-8")
+    code, out, _ = run_cli(monkeypatch, capsys, "summarize", run_folder, article, "--beams", "3")
+    assert code == 0
+    assert out.strip() == summarize(open_run(run_folder), str(article), beams=3)
+    code, _, said = run_cli(monkeypatch, capsys, "predict", run_folder, files["test"], "--article-column", "body")
+    assert code == 2
+    assert "no column 'body'; columns found: article, summary; name one of them with --article-column" in said
+
+
+def test_a_run_of_another_task_is_refused(run_folder, tmp_path, monkeypatch, capsys):
+    other = shutil.copytree(run_folder, tmp_path / "other")
+    record = json.loads((other / "run.json").read_text(encoding="utf-8"))
+    (other / "run.json").write_text(json.dumps(record | {"task": "masked-words"}), encoding="utf-8")
+    code, _, said = run_cli(monkeypatch, capsys, "summarize", other, "article.txt")
+    assert code == 2
+    assert said.strip() == (
+        f"fastformer: {other}: a run of masked-words, which writes no summaries; give a run of `train summarization`"
+    )
+
+
+def test_resumed_training_ends_with_the_same_weights(files, tmp_path, monkeypatch):
+    options = {"preset": TINY, "epochs": 2, **quiet}
+    train(files["train"], output=tmp_path / "whole", **options)
+    watch = fastformer.training._Watch
+    original = watch.on_step_end
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == 5:
+            signal.raise_signal(signal.SIGINT)
+        original(self, args, state, control, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(watch, "on_step_end", on_step_end)
+        with pytest.raises(Interrupted, match="step 5 of 14"):
+            train(files["train"], output=tmp_path / "parts", **options)
+    train(files["train"], output=tmp_path / "parts", resume=True, **options)
+    whole, parts = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "parts"))
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mixer": "performer"}, "unknown mixer 'performer'"),
+        (
+            {"preset": "paper-imdb"},
+            "unknown preset 'paper-imdb'; choose from default, paper-cnn-dailymail, paper-pubmed",
+        ),
+        ({"train": "-"}, "give files, not standard input"),
+        ({"summary_column": "abstract"}, "no column 'abstract'; columns found: article, summary"),
+        ({"init": "none.txt"}, "none.txt: no such file or folder"),
+    ],
+)
+def test_mistakes_are_one_line_and_leave_nothing(files, tmp_path, options, message):
+    with pytest.raises(UserError, match=message):
+        train(**{"train": files["train"], "preset": TINY, **options}, output=tmp_path / "run", **quiet)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_start_from_glove_and_from_another_run(files, run_folder, tmp_path):
+    vectors, numbers = tmp_path / "glove.txt", np.random.default_rng(0).normal(size=(3, 32))
+    rows = zip(("anna", "bert", "boat"), numbers, strict=True)
+    vectors.write_text("".join(f"{word} {' '.join(f'{x:.4f}' for x in row)}\n" for word, row in rows), "utf-8")
+    for init, name in ((str(vectors), "glove"), (str(run_folder), "run")):
+        train(files["train"], output=tmp_path / name, preset=TINY, epochs=1, init=init, **quiet)
+        assert open_run(tmp_path / name).record["init"] == init
+        assert all(weight.isfinite().all() for weight in load_file(tmp_path / name / "model.safetensors").values())
+    assert (
+        AutoTokenizer.from_pretrained(tmp_path / "run").get_vocab()
+        == AutoTokenizer.from_pretrained(run_folder).get_vocab()
+    )
+
+
+def test_the_papers_table_of_hyper_parameters():
+    cnn, pubmed = (get_preset(f"paper-{name}", "fastformer") for name in ("cnn-dailymail", "pubmed"))
+    assert (cnn.model["num_hidden_layers"], pubmed.model["num_hidden_layers"]) == (4, 2)
+    assert (cnn.max_length, pubmed.max_length) == (2048, 4096)
+    assert (cnn.training.epochs, pubmed.training.epochs) == (12, 15)
+    for preset in (cnn, pubmed):
+        assert (preset.beams, preset.training.batch_size, preset.training.learning_rate) == (5, 32, 1e-4)
+        assert {name: preset.model[name] for name in ("window_size", "num_global_tokens", "num_random_tokens")} == {
+            "window_size": 64,
+            "num_global_tokens": 64,
+            "num_random_tokens": 64,
+        }
+        assert (preset.model["pooling_window_size"], preset.model["block_size"]) == (256, 32)
+        assert (preset.model["projection_size"], preset.model["decoder_layers"]) == (64, 4)
+        assert "copy_mechanism" not in preset.model
+    assert get_preset("paper-pubmed", "transformer").max_length == 512
