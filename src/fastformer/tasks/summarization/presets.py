@@ -57,10 +57,10 @@ class Preset:
         return replace(self, **own, training=replace(self.training, **training))
 
     def for_size(self, documents: int) -> "Preset":
-        """Settle the number of epochs where it is left open: about 2,000 steps in all, from 4 to 15 epochs."""
+        """Settle the number of epochs where it is left open: about 1,000 steps in all, from 4 to 15 epochs."""
         training = self.training
         if training.epochs is None:
-            epochs = min(15, max(4, round(2000 * training.batch_size / documents)))
+            epochs = min(15, max(4, round(1000 * training.batch_size / documents)))
             training = replace(training, epochs=epochs)
         return replace(self, training=training)
 
