@@ -97,7 +97,8 @@ def fit_summarizer(
             validating = Pairs(encoded, np.arange(len(encoded)))
         check_same_data(checkpoints, training, validating, resume)
 
-    preset = preset.for_size(len(training))
+    tokens = int(training.texts.lengths[training.indices].sum())
+    preset = preset.for_size(len(training), tokens)
     if init is not None:
         preset = replace(preset, model={**preset.model, **pair_rows_of(init)})
     set_seed(preset.training.seed)
@@ -126,7 +127,7 @@ def fit_summarizer(
         preset,
         language=language or detector.language(),
         rows={"train": len(training), "validation": len(validating)},
-        tokens=int(training.texts.lengths[training.indices].sum()),
+        tokens=tokens,
         seconds=time.monotonic() - started,
         history=history,
     )

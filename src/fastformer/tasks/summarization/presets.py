@@ -56,13 +56,19 @@ class Preset:
         )
         return replace(self, **own, training=replace(self.training, **training))
 
-    def for_size(self, documents: int) -> "Preset":
-        """Settle the number of epochs where it is left open: about 1,000 steps in all, from 4 to 15 epochs."""
-        training = self.training
+    def for_size(self, documents: int, tokens: int) -> "Preset":
+        """Settle what the size of the training data decides.
+
+        Epochs, where they are left open: about 1,000 steps in all, from 4 to 15 epochs. The table of word pairs needs
+        no more rows than there are tokens.
+        """
+        training, model = self.training, dict(self.model)
         if training.epochs is None:
             epochs = min(15, max(4, round(1000 * training.batch_size / documents)))
             training = replace(training, epochs=epochs)
-        return replace(self, training=training)
+        if model.get("bigram_buckets"):
+            model["bigram_buckets"] = min(model["bigram_buckets"], 2 ** max(10, tokens.bit_length()))
+        return replace(self, training=training, model=model)
 
 
 def _paper(layers: int, max_length: int, max_summary_length: int, epochs: int) -> Preset:
