@@ -10,6 +10,11 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 torch.set_num_threads(1)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The README's commands first: they take longest, and no worker should wait for them at the end."""
+    items.sort(key=lambda item: item.path.name != "test_readme.py")
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of real data and fixtures beside the project, or a skip."""
