@@ -8,7 +8,7 @@ quickstart: .venv/ready  ## Install, then train and compare on the built-in corp
 	$(BIN)/fastformer quickstart
 
 test: .venv/ready lint  ## Lint, then the default test suite
-	$(BIN)/pytest -n 2 --dist loadscope
+	$(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder
 
 slow-test: .venv/ready  ## Long runs and large inputs
 	$(BIN)/pytest -m slow
