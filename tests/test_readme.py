@@ -28,7 +28,8 @@ def folder(tmp_path_factory) -> Path:
 
 def run(command: list[str] | str, folder: Path) -> str:
     scripts = Path(sys.executable).parent
-    environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
+    # One thread: another worker has the other core, and threads that wait for each other would wait for that one too.
+    environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
     options = {"cwd": folder, "env": environment, "capture_output": True, "text": True, "timeout": 600}
     result = subprocess.run(command, shell=isinstance(command, str), check=False, **options)
     assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
