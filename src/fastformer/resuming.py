@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,29 @@ import numpy as np
 from fastformer.data.batches import Subset
 from fastformer.errors import UserError
 from fastformer.files import write_json
-from fastformer.run_folder import CHECKPOINT_MARK
+from fastformer.progress import say
+from fastformer.run_folder import CHECKPOINT_MARK, last_complete_checkpoint
 from fastformer.version import __version__
 
 
-def remember_settings(checkpoints: Path, settings: dict[str, Any]) -> None:
-    """Write down what a training was started with. A setting under `training` counts like any other."""
+def begin(checkpoints: Path, settings: dict[str, Any], resume: bool) -> bool:
+    """Make the folder of checkpoints and write down the settings in it; return whether there is something to continue.
+
+    A setting under `training` counts like any other.
+    """
+    if resume and last_complete_checkpoint(checkpoints) is None:
+        say(f"{checkpoints}: no checkpoint to resume from; starting from the beginning.")
+        resume = False
+    if resume:
+        _check_same_settings(checkpoints, settings)
+    else:
+        shutil.rmtree(checkpoints, ignore_errors=True)
+    checkpoints.mkdir(parents=True, exist_ok=True)
     write_json(checkpoints / CHECKPOINT_MARK, {"fastformer": __version__, **settings})
+    return resume
 
 
-def check_same_settings(checkpoints: Path, settings: dict[str, Any]) -> None:
+def _check_same_settings(checkpoints: Path, settings: dict[str, Any]) -> None:
     """Resuming with other settings would be neither run."""
     before = json.loads((checkpoints / CHECKPOINT_MARK).read_text(encoding="utf-8"))
     now = json.loads(json.dumps({"fastformer": __version__, **settings}))

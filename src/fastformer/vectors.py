@@ -1,6 +1,6 @@
 """Text vectors to a file: NumPy's .npy or Parquet, written row by row and renamed into place when complete."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,24 +9,26 @@ import pyarrow.parquet as pq
 
 from fastformer.errors import UserError
 from fastformer.files import writing_aside
+from fastformer.progress import progress_bar
 
 ROWS_AT_ONCE = 1024
 
 
-def write_vectors(path: str | Path, vectors: Iterable[np.ndarray], width: int) -> int:
+def write_vectors(path: str | Path, vectors: Iterable[np.ndarray], width: int, show_progress: bool = False) -> int:
     """Write float32 vectors, one a row; return how many. `.parquet` has the columns `row` and `vector`."""
     path = Path(path)
     writers = {".npy": _write_npy, ".parquet": _write_parquet}
     if path.suffix not in writers:
         raise UserError(f"{path}: vectors are written to .npy or .parquet; give the output one of these endings")
-    with writing_aside(path) as aside:
-        return writers[path.suffix](aside, _blocks(vectors), width)
+    with writing_aside(path) as aside, progress_bar("Embedding", show=show_progress) as advance:
+        return writers[path.suffix](aside, _blocks(vectors, advance), width)
 
 
-def _blocks(vectors: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+def _blocks(vectors: Iterable[np.ndarray], advance: Callable[[int], None]) -> Iterator[np.ndarray]:
     block: list[np.ndarray] = []
     for vector in vectors:
         block.append(vector)
+        advance(1)
         if len(block) == ROWS_AT_ONCE:
             yield np.stack(block).astype(np.float32)
             block = []

@@ -46,18 +46,15 @@ class FastformerConversionConfig(FastformerConfig):
 
     def user_config(self) -> FastformerConfig:
         """The configuration of the user encoder, whose tokens are vectors: its vocabulary is a single, unused row."""
-        own = FastformerConfig().to_dict().keys() - {"transformers_version", "model_type", "architectures"}
-        shared = {name: value for name, value in self.to_dict().items() if name in own}
-        own = {
-            "mixer": self.user_mixer or self.mixer,
-            "num_hidden_layers": self.num_user_layers,
-            "max_position_embeddings": self.max_behaviors,
-            "vocab_size": 1,
-            "pad_token_id": None,
-            "bigram_buckets": 0,
-            "token_dropout": 0.0,
-        }
-        return FastformerConfig(**{**shared, **own})
+        return self.with_changes(
+            mixer=self.user_mixer or self.mixer,
+            num_hidden_layers=self.num_user_layers,
+            max_position_embeddings=self.max_behaviors,
+            vocab_size=1,
+            pad_token_id=None,
+            bigram_buckets=0,
+            token_dropout=0.0,
+        )
 
 
 class Side(NamedTuple):

@@ -8,7 +8,6 @@ Pooling is additive attention at both levels, and any mixer may stand at either:
 histories. A pre-trained encoder of any kind that transformers knows may read the titles instead (`plm`).
 """
 
-import copy
 from typing import Any
 
 import torch
@@ -42,10 +41,9 @@ class RecommendationConfig(FastformerConfig):
 
     def for_users(self) -> FastformerConfig:
         """The same for the user encoder. Its vocabulary is one row: what stands for an empty history."""
-        config = copy.deepcopy(self)
-        config.mixer, config.max_position_embeddings = self.user_mixer, self.max_history
-        config.vocab_size, config.pad_token_id = 1, None
-        return config
+        return self.with_changes(
+            mixer=self.user_mixer, max_position_embeddings=self.max_history, vocab_size=1, pad_token_id=None
+        )
 
 
 class NewsRecommender(FastformerPreTrainedModel):

@@ -24,7 +24,7 @@ from fastformer.progress import progress_bar
 from fastformer.reproduce.comparison import chosen
 from fastformer.reproduce.datasets import Dataset, digest, file_stamp, locate
 from fastformer.reproduce.grid import Job, Metrics
-from fastformer.reproduce.recipes import Variant
+from fastformer.reproduce.recipes import Variant, scale_fields
 from fastformer.run_folder import CHECKPOINTS, RUN_FILE, last_complete_checkpoint, open_run
 from fastformer.tasks.conversion import verbs
 from fastformer.tasks.conversion.baselines import floor_scores
@@ -71,9 +71,7 @@ class ConversionData:
 
 def conversion_scale(recipe: dict[str, Any], name: str) -> ConversionScale:
     """The scale called `name`."""
-    if name not in recipe["scales"]:
-        raise UserError(f"unknown --scale {name!r}; choose from {', '.join(recipe['scales'])}")
-    return ConversionScale(name=name, **recipe["scales"][name])
+    return ConversionScale(name=name, **scale_fields(recipe, name))
 
 
 def prepare_conversion(dataset: Dataset, scale: ConversionScale, folder: Path, seed: int, show: bool) -> ConversionData:

@@ -65,9 +65,13 @@ def load_recipe(name: str) -> dict[str, Any]:
 
 
 def load_scale(name: str) -> Scale:
-    """The scale called `name`."""
-    scales = load_recipe("scales")
-    known = [key for key, value in scales.items() if isinstance(value, dict)]
-    if name not in known:
-        raise UserError(f"unknown --scale {name!r}; choose from {', '.join(known)}")
-    return Scale(name=name, version=scales["version"], **scales[name])
+    """The scale called `name` of the classification tables and figures."""
+    recipe = load_recipe("scales")
+    return Scale(name=name, version=recipe["version"], **scale_fields(recipe, name))
+
+
+def scale_fields(recipe: dict[str, Any], name: str) -> dict[str, Any]:
+    """What a recipe says of the scale called `name`."""
+    if name not in recipe["scales"]:
+        raise UserError(f"unknown --scale {name!r}; choose from {', '.join(recipe['scales'])}")
+    return recipe["scales"][name]

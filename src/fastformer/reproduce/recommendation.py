@@ -17,17 +17,17 @@ import torch
 from fastformer.benchmark.measuring import describe_machine
 from fastformer.errors import UserError
 from fastformer.files import writing_aside
-from fastformer.reproduce.comparison import spread
+from fastformer.reproduce.comparison import chosen, spread
 from fastformer.reproduce.datasets import Dataset
 from fastformer.reproduce.grid import Job, Metrics, run_grid
-from fastformer.reproduce.recipes import load_recipe
+from fastformer.reproduce.recipes import load_recipe, scale_fields
 from fastformer.run_folder import CHECKPOINTS, RUN_FILE, last_complete_checkpoint, open_run
 from fastformer.tasks.recommendation.clicks import Clicks
 from fastformer.tasks.recommendation.fit import fit_recommender
 from fastformer.tasks.recommendation.floors import floor_scores
 from fastformer.tasks.recommendation.metrics import METRICS, format_metrics, impression_metrics
 from fastformer.tasks.recommendation.mind import content_key, format_quirks, read_mind
-from fastformer.tasks.recommendation.presets import MODELS
+from fastformer.tasks.recommendation.presets import MODELS, get_architecture, get_preset
 from fastformer.tasks.recommendation.scoring import score
 from fastformer.word_encoder import open_encoder
 
@@ -72,10 +72,7 @@ class Scale:
 
 def load_scale(name: str) -> Scale:
     """The scale called `name`."""
-    scales = load_recipe(NAME)["scales"]
-    if name not in scales:
-        raise UserError(f"unknown --scale {name!r}; choose from {', '.join(scales)}")
-    return Scale(**scales[name])
+    return Scale(**scale_fields(load_recipe(NAME), name))
 
 
 def load_methods(plm: str | None) -> list[Method]:
@@ -213,6 +210,8 @@ def _job(one: Prepared, method: Method, scale: Scale, seed: int, plm: str | None
     settings = dict(scale.settings)
     if method.model == "fim":  # the sizes of its parts are its own
         settings = {name: settings[name] for name in ("epochs", "title_length", "history_length") if name in settings}
+    architecture = get_architecture(method.model, method.mixer, method.mixer, plm if needs_plm else None)
+    preset = get_preset(scale.preset, method.model, architecture).with_settings(**settings, seed=seed)
     return Job(
         name=f"{one.dataset.name}/{method.run_name}-seed{seed}",
         settings={
@@ -222,12 +221,16 @@ def _job(one: Prepared, method: Method, scale: Scale, seed: int, plm: str | None
             "impressions": scale.impressions,
             "model": method.model,
             "mixer": method.mixer,
-            "preset": scale.preset,
-            "settings": settings,
+            "settings": chosen(preset),
             "plm": {path.name: path.stat().st_size for path in weights},
             "seed": seed,
         },
-        inputs={"places": one.places, "plm": plm if needs_plm else None},
+        inputs={
+            "places": one.places,
+            "plm": plm if needs_plm else None,
+            "preset": scale.preset,
+            "settings": settings,
+        },
     )
 
 
@@ -246,12 +249,12 @@ def train_run(job: Job, folder: Path, show: bool) -> Metrics:
             news_mixer=job.settings["mixer"],
             user_mixer=job.settings["mixer"],
             plm=job.inputs["plm"],
-            preset=job.settings["preset"],
+            preset=job.inputs["preset"],
             seed=job.settings["seed"],
             resume=last_complete_checkpoint(folder / CHECKPOINTS) is not None,
             overwrite=True,
             show_progress=show,
-            **job.settings["settings"],
+            **job.inputs["settings"],
         )
     scores = score(folder, clicks["test"])
     with writing_aside(_beside(folder)) as aside, aside.open("wb") as file:

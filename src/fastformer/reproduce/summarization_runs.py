@@ -23,7 +23,7 @@ from fastformer.progress import progress_bar
 from fastformer.reproduce.comparison import chosen
 from fastformer.reproduce.datasets import SPLITS, Dataset, digest, file_stamp
 from fastformer.reproduce.grid import Job, Metrics
-from fastformer.reproduce.recipes import Variant
+from fastformer.reproduce.recipes import Variant, scale_fields
 from fastformer.run_folder import CHECKPOINTS, RUN_FILE, last_complete_checkpoint, open_run
 from fastformer.tasks.summarization import verbs
 from fastformer.tasks.summarization.documents import Document, Documents
@@ -72,9 +72,7 @@ class SummarizationData:
 
 def summarization_scale(recipe: dict[str, Any], name: str) -> SummarizationScale:
     """The scale called `name`."""
-    if name not in recipe["scales"]:
-        raise UserError(f"unknown --scale {name!r}; choose from {', '.join(recipe['scales'])}")
-    return SummarizationScale(name=name, **recipe["scales"][name])
+    return SummarizationScale(name=name, **scale_fields(recipe, name))
 
 
 # ---- data ------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """From rows to a trained classifier: the one path behind `fastformer train classification` and `TextClassifier`."""
 
-import shutil
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
@@ -20,8 +19,7 @@ from fastformer.inference import BATCH_TOKENS
 from fastformer.machine import peak_memory_gb
 from fastformer.modeling import FastformerConfig, FastformerForSequenceClassification
 from fastformer.progress import progress_bar, say
-from fastformer.resuming import check_same_data, check_same_settings, remember_settings
-from fastformer.run_folder import last_complete_checkpoint
+from fastformer.resuming import begin, check_same_data
 from fastformer.tasks.classification.calibration import divide_logits, temperature
 from fastformer.tasks.classification.data import (
     LabelCounter,
@@ -103,17 +101,9 @@ def fit_classifier(
     started = time.monotonic()
     if init is not None:
         kind_of(init)  # a mistake shows now
-    if resume and last_complete_checkpoint(checkpoints) is None:
-        say(f"{checkpoints}: no checkpoint to resume from; starting from the beginning.")
-        resume = False
     settings = {"mixer": mixer, "init": init, **asdict(preset)}
-    if resume:
-        check_same_settings(checkpoints, settings)
-    else:
-        shutil.rmtree(checkpoints, ignore_errors=True)
     with explain_full_disk(checkpoints):
-        checkpoints.mkdir(parents=True, exist_ok=True)
-        remember_settings(checkpoints, settings)
+        resume = begin(checkpoints, settings, resume)
 
         tokenizer, space, total = _read_vocabulary_and_labels(
             train, kind, preset, checkpoints / "tokenizer", names[0], show_progress

@@ -192,14 +192,8 @@ def embed(
     """Write the text vectors of a file to `.npy` or `.parquet`, in input order; return their number and width."""
     classifier = Classifier(run)
     rows = _texts_to_predict(classifier, source, text_column, format)
-    with progress_bar("Embedding", show=show_progress) as advance:
-
-        def vectors() -> Iterator[np.ndarray]:
-            for vector in classifier.runner((row.text for row in rows), classifier.vectors):
-                advance(1)
-                yield vector
-
-        count = write_vectors(output, vectors(), classifier.model.config.hidden_size)
+    vectors = classifier.runner((row.text for row in rows), classifier.vectors)
+    count = write_vectors(output, vectors, classifier.model.config.hidden_size, show_progress)
     classifier.runner.warn_about_cut_texts()
     return count, classifier.model.config.hidden_size
 

@@ -1,6 +1,5 @@
 """From events to a trained conversion model: the path behind `fastformer train conversion`."""
 
-import shutil
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -20,8 +19,7 @@ from fastformer.inference import BATCH_TOKENS, chunks
 from fastformer.machine import peak_memory_gb
 from fastformer.modeling import FastformerConversionConfig, FastformerForConversion
 from fastformer.progress import progress_bar, say
-from fastformer.resuming import check_same_arrays, check_same_settings, remember_settings
-from fastformer.run_folder import last_complete_checkpoint
+from fastformer.resuming import begin, check_same_arrays
 from fastformer.tasks.classification.calibration import temperature
 from fastformer.tasks.classification.data import LabelSpace
 from fastformer.tasks.conversion.data import Events, EventsWriter, Part, collect, hold_out
@@ -78,17 +76,9 @@ def fit_conversion(
     `checkpoints` holds encoded events and checkpoints; the caller deletes it once the result is safe.
     """
     started = time.monotonic()
-    if resume and last_complete_checkpoint(checkpoints) is None:
-        say(f"{checkpoints}: no checkpoint to resume from; starting from the beginning.")
-        resume = False
     settings = {"mixer": mixer, "user_mixer": user_mixer, "features": columns._asdict(), **asdict(preset)}
-    if resume:
-        check_same_settings(checkpoints, settings)
-    else:
-        shutil.rmtree(checkpoints, ignore_errors=True)
     with explain_full_disk(checkpoints):
-        checkpoints.mkdir(parents=True, exist_ok=True)
-        remember_settings(checkpoints, settings)
+        resume = begin(checkpoints, settings, resume)
         events, rows = _read(train, validation, columns, preset, checkpoints, show_progress)
         training, validating = (Part(events, rows[name]) for name in ("train", "validation"))
         if training.labels.min() == training.labels.max():

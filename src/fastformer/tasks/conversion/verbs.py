@@ -160,14 +160,8 @@ def embed(
     """Write the user vector of every event to `.npy` or `.parquet`, in input order; return their number and width."""
     predictor = Predictor.of(run)
     events, width = _unlabelled(predictor, source, text_column, format), predictor.model.config.hidden_size
-    with progress_bar("Embedding", show=show_progress) as advance:
-
-        def vectors() -> Iterator[np.ndarray]:
-            for vector in predictor.user_vectors(events):
-                advance(1)
-                yield vector
-
-        count = write_vectors(output, vectors(), width)
+    vectors = predictor.user_vectors(events)
+    count = write_vectors(output, vectors, width, show_progress)
     predictor.warn_about_cut_texts()
     return count, width
 

@@ -1,6 +1,5 @@
 """From texts without labels to a model that fills in hidden words: the path behind `fastformer train masked-words`."""
 
-import shutil
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -19,8 +18,7 @@ from fastformer.inference import chunks
 from fastformer.machine import peak_memory_gb
 from fastformer.modeling import FastformerConfig, FastformerForMaskedLM
 from fastformer.progress import progress_bar, say
-from fastformer.resuming import check_same_data, check_same_settings, remember_settings
-from fastformer.run_folder import last_complete_checkpoint
+from fastformer.resuming import begin, check_same_data
 from fastformer.tasks.classification.presets import Preset
 from fastformer.tasks.masked_words.objective import MaskedWordLearner
 from fastformer.training import train_model
@@ -90,19 +88,11 @@ def fit_masked_words(
     `checkpoints` holds encoded texts and checkpoints; the caller deletes it once the result is safe.
     """
     started = time.monotonic()
-    if resume and last_complete_checkpoint(checkpoints) is None:
-        say(f"{checkpoints}: no checkpoint to resume from; starting from the beginning.")
-        resume = False
     # What only a text classifier has: training on a part of the tokens, class scores of n-grams.
     preset = replace(preset, model={**preset.model, "token_dropout": 0.0, "ngram_channel": False})
     settings = {"mixer": mixer, **asdict(preset)}
-    if resume:
-        check_same_settings(checkpoints, settings)
-    else:
-        shutil.rmtree(checkpoints, ignore_errors=True)
     with explain_full_disk(checkpoints):
-        checkpoints.mkdir(parents=True, exist_ok=True)
-        remember_settings(checkpoints, settings)
+        resume = begin(checkpoints, settings, resume)
         tokenizer = _tokenizer(train, preset, checkpoints / "tokenizer", show_progress)
         encoded = _encode(train, tokenizer, preset.max_length, checkpoints / "train.tokens", show_progress)
         if validation is None:

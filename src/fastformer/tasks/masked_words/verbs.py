@@ -18,6 +18,7 @@ from fastformer.errors import UserError
 from fastformer.inference import TextRunner
 from fastformer.mixers import available_mixers
 from fastformer.modeling import FastformerForMaskedLM
+from fastformer.modeling.pooling import MeanPooling
 from fastformer.progress import progress_bar
 from fastformer.run_folder import CHECKPOINTS, Run, claim_output, save_run, unharmed
 from fastformer.tasks.classification.presets import get_preset
@@ -154,14 +155,8 @@ def embed(
     """Write text vectors, the mean of a text's token vectors, to `.npy` or `.parquet`; return number and width."""
     filler = Filler(run)
     runner = TextRunner(filler.model, filler.tokenizer, filler.tokenizer.model_max_length)
-    with progress_bar("Embedding", show=show_progress) as advance:
-
-        def vectors() -> Iterator[np.ndarray]:
-            for vector in runner(filler.texts(source, text_column, format), filler.vectors):
-                advance(1)
-                yield vector
-
-        count = write_vectors(output, vectors(), filler.model.config.hidden_size)
+    vectors = runner(filler.texts(source, text_column, format), filler.vectors)
+    count = write_vectors(output, vectors, filler.model.config.hidden_size, show_progress)
     runner.warn_about_cut_texts()
     return count, filler.model.config.hidden_size
 
@@ -183,8 +178,7 @@ class Filler:
     def vectors(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Mean token vectors (batch, width); zeros for a text without tokens."""
         states = self.model.fastformer(input_ids, attention_mask).last_hidden_state
-        mask = attention_mask[..., None].to(states.dtype)
-        return (states * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
+        return MeanPooling(self.model.config)(states, attention_mask.bool())
 
     @torch.inference_mode()
     def fill(self, text: str) -> list[dict[str, float]]:

@@ -22,9 +22,8 @@ from fastformer.modeling import (
     NewsRecommender,
     RecommendationConfig,
 )
-from fastformer.progress import say
-from fastformer.resuming import check_same_arrays, check_same_settings, remember_settings
-from fastformer.run_folder import CHECKPOINTS, claim_output, last_complete_checkpoint, save_run, unharmed
+from fastformer.resuming import begin, check_same_arrays
+from fastformer.run_folder import CHECKPOINTS, claim_output, save_run, unharmed
 from fastformer.tasks.recommendation.card import model_card
 from fastformer.tasks.recommendation.clicks import Clicks
 from fastformer.tasks.recommendation.examples import ClickExamples, Titles, encode_titles, news_texts
@@ -69,7 +68,7 @@ def fit_recommender(
     folder = claim_output(output, resume=resume, overwrite=overwrite)
     checkpoints = folder / CHECKPOINTS
     with unharmed(folder), explain_full_disk(checkpoints):
-        resume = _begin(checkpoints, _identity(model, architecture, plm, chosen), resume)
+        resume = begin(checkpoints, _identity(model, architecture, plm, chosen), resume)
         training, validating = _split(train, validation, seed)
         tokenizer = _tokenizer(training.news, chosen, encoder, checkpoints / "tokenizer")
         options = (tokenizer, chosen.fields, chosen.title_length, show_progress)
@@ -133,20 +132,6 @@ def _identity(model: str, architecture: Architecture, plm: str | Path | None, pr
     """What must be the same for a training to be continued."""
     mixers = {"news_mixer": architecture.news_mixer, "user_mixer": architecture.user_mixer}
     return {"recommender": model, **mixers, "plm": None if plm is None else str(plm), **asdict(preset)}
-
-
-def _begin(checkpoints: Path, identity: dict[str, Any], resume: bool) -> bool:
-    """Make the folder of checkpoints; return whether there is something to continue."""
-    if resume and last_complete_checkpoint(checkpoints) is None:
-        say(f"{checkpoints}: no checkpoint to resume from; starting from the beginning.")
-        resume = False
-    if resume:
-        check_same_settings(checkpoints, identity)
-    else:
-        shutil.rmtree(checkpoints, ignore_errors=True)
-    checkpoints.mkdir(parents=True, exist_ok=True)
-    remember_settings(checkpoints, identity)
-    return resume
 
 
 def _split(train: Clicks, validation: Clicks | None, seed: int) -> tuple[Clicks, Clicks]:

@@ -1,6 +1,5 @@
 """From documents to a trained summarizer: the path behind `fastformer train summarization`."""
 
-import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -15,9 +14,8 @@ from fastformer.errors import UserError
 from fastformer.files import explain_full_disk
 from fastformer.machine import peak_memory_gb
 from fastformer.modeling import FastformerConfig, FastformerForConditionalGeneration
-from fastformer.progress import progress_bar, say
-from fastformer.resuming import check_same_data, check_same_settings, remember_settings
-from fastformer.run_folder import last_complete_checkpoint
+from fastformer.progress import progress_bar
+from fastformer.resuming import begin, check_same_data
 from fastformer.tasks.summarization.data import DocumentCollator, Pairs, add_end_token, encode_documents, hold_out
 from fastformer.tasks.summarization.documents import Documents
 from fastformer.tasks.summarization.metrics import LanguageDetector
@@ -73,17 +71,9 @@ def fit_summarizer(
     started = time.monotonic()
     if init is not None:
         kind_of(init)  # a mistake shows now
-    if resume and last_complete_checkpoint(checkpoints) is None:
-        say(f"{checkpoints}: no checkpoint to resume from; starting from the beginning.")
-        resume = False
     settings = {"mixer": mixer, "init": init, **asdict(preset)}
-    if resume:
-        check_same_settings(checkpoints, settings)
-    else:
-        shutil.rmtree(checkpoints, ignore_errors=True)
     with explain_full_disk(checkpoints):
-        checkpoints.mkdir(parents=True, exist_ok=True)
-        remember_settings(checkpoints, settings)
+        resume = begin(checkpoints, settings, resume)
         detector = LanguageDetector()
         tokenizer = _tokenizer(train, preset, detector, checkpoints / "tokenizer", show_progress)
         limits = (preset.max_length, preset.max_summary_length)

@@ -8,14 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
-import numpy as np
 from torch import Tensor
 
 from fastformer.data.formats import decode, opened
 from fastformer.errors import UserError
 from fastformer.inference import TextRunner
 from fastformer.mixers import available_mixers
-from fastformer.progress import progress_bar
+from fastformer.modeling.pooling import MeanPooling
 from fastformer.run_folder import CHECKPOINTS, Run, claim_output, save_run, unharmed
 from fastformer.tasks.summarization.baselines import baseline_summaries, sentences_to_take
 from fastformer.tasks.summarization.card import model_card
@@ -181,17 +180,10 @@ def embed(
 
     def mean(input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         states = model.get_encoder()(input_ids, attention_mask).last_hidden_state
-        mask = attention_mask[..., None].to(states.dtype)
-        return (states * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
+        return MeanPooling(model.config)(states, attention_mask.bool())
 
-    with progress_bar("Embedding", show=show_progress) as advance:
-
-        def vectors() -> Iterator[np.ndarray]:
-            for vector in runner(_articles(run, source, text_column, format), mean):
-                advance(1)
-                yield vector
-
-        count = write_vectors(output, vectors(), model.config.hidden_size)
+    vectors = runner(_articles(run, source, text_column, format), mean)
+    count = write_vectors(output, vectors, model.config.hidden_size, show_progress)
     runner.warn_about_cut_texts()
     return count, model.config.hidden_size
 
