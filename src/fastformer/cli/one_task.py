@@ -1,0 +1,88 @@
+"""Verbs for the runs of one task."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fastformer.cli.options import Beams, Json, RunFolder, print_json
+
+
+def recommend(
+    run: RunFolder,
+    history: Annotated[
+        str, typer.Option(metavar="ID,ID,…", help="News that were clicked, oldest first; leave out for a new user.")
+    ] = "",
+    top: Annotated[int, typer.Option(min=1, help="How many news to print.")] = 10,
+    news: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Folder of MIND to choose from [default: the news of the training]."),
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Recommend news to somebody who clicked some: the best ones, with their titles.
+
+    Example: `fastformer recommend runs/news --history N1012,N57 --top 5`
+    """
+    from fastformer.run_folder import open_run
+    from fastformer.tasks.recommendation import recommend as find
+
+    found = find(open_run(run), history, top=top, news=news, show_progress=not json_)
+    if json_:
+        return print_json(found)
+    for place, one in enumerate(found, 1):
+        print(f"{place:>3}. {one['title']}  ({one['category']}, {one['id']}, {one['score']:.3f})")
+
+
+def ensemble(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Two or more recommenders.")],
+    output: Annotated[Path, typer.Option(help="Run folder to write.")],
+) -> None:
+    """Put recommenders together: a run folder whose scores are the average of theirs, for all the verbs of a run.
+
+    Example: `fastformer ensemble runs/news-0 runs/news-1 runs/news-2 --output runs/news-ensemble`
+    """
+    from fastformer.tasks.recommendation import ensemble as combine
+
+    print(f"An ensemble of {len(runs)} runs is in {combine(runs, output)}.")
+
+
+def summarize(
+    run: RunFolder,
+    document: Annotated[str, typer.Argument(metavar="FILE", help="A text file, or - for standard input.")] = "-",
+    beams: Beams = None,
+) -> None:
+    """Print the summary of one document.
+
+    Example: `fastformer summarize runs/news article.txt`
+    """
+    from fastformer.run_folder import open_run
+    from fastformer.tasks.summarization import summarize as write
+
+    print(write(open_run(run), document, beams=beams))
+
+
+def explain(
+    run: RunFolder,
+    text: Annotated[
+        str | None, typer.Argument(metavar="TEXT", help="The text itself, or - for standard input.")
+    ] = None,
+    file: Annotated[Path | None, typer.Option(help="A text file to explain, in place of TEXT.")] = None,
+    label: Annotated[str | None, typer.Option(help="Label to explain [default: the most probable one].")] = None,
+    baseline: Annotated[
+        str, typer.Option(help="Measure tokens from `zero` or from the `mean` token of the text.")
+    ] = "zero",
+    output: Annotated[Path, typer.Option(help="Page to write.")] = Path("explanation.html"),
+    json_: Json = False,
+) -> None:
+    """Show why a classifier answers as it does: a page with every token shaded by its effect and its weights.
+
+    Example: `fastformer explain runs/reviews "Dull and far too long." --output why.html`
+    """
+    from fastformer.run_folder import open_run
+    from fastformer.tasks.classification import explain as write
+
+    explanation = write(open_run(run), text, output, file=file, label=label, baseline=baseline)
+    if json_:
+        return print_json({**explanation.summary(), "output": str(output)})
+    print(f"{explanation}\nThe page is in {output}.")

@@ -1,0 +1,17 @@
+"""Options that several tasks' trainings share."""
+
+from typing import Annotated
+
+import typer
+
+Mixer = Annotated[
+    str, typer.Option(help="fastformer, transformer, longformer, bigbird, linformer, linear or poolingformer.")
+]
+PresetName = Annotated[str, typer.Option(help="default, encoder, paper-amazon, paper-imdb or paper-mind.")]
+Tokenizer = Annotated[str | None, typer.Option(help="word, bpe, nltk, or the path of a saved tokenizer.")]
+MaxLength = Annotated[int | None, typer.Option(min=1, help="Cut texts after so many tokens.")]
+Epochs = Annotated[int | None, typer.Option(min=1, help="Passes over the training data.")]
+BatchSize = Annotated[int | None, typer.Option(min=1, help="Texts to a step.")]
+LearningRate = Annotated[float | None, typer.Option(min=1e-9, help="Adam's learning rate.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted training in --output.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is in --output when done.")]
