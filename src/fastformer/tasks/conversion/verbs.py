@@ -1,7 +1,6 @@
 """The verbs of the command line for conversion prediction, as functions on files and run folders."""
 
 import json
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,9 +9,9 @@ from typing import Any, TextIO
 import numpy as np
 
 from fastformer.errors import UserError
-from fastformer.mixers import available_mixers
 from fastformer.progress import progress_bar
 from fastformer.run_folder import CHECKPOINTS, Run, claim_output, save_run, unharmed
+from fastformer.tasks import check_training
 from fastformer.tasks.conversion.card import model_card
 from fastformer.tasks.conversion.events import Columns, Event, read_events
 from fastformer.tasks.conversion.fit import fit_conversion
@@ -52,11 +51,7 @@ def train(
     is only scored, at the end. `user_mixer` is `mixer` unless given; `preset` is a name, or settings of one's own.
     """
     user_mixer = user_mixer or mixer
-    for name in (mixer, user_mixer):
-        if name not in available_mixers():
-            raise UserError(f"unknown mixer {name!r}; choose from {', '.join(available_mixers())}")
-    if "-" in (train, validation, test):
-        raise UserError("training needs files, not standard input")
+    check_training((mixer, user_mixer), (train, validation, test))
     columns = _columns(numeric, categorical)
     settings = (preset if isinstance(preset, Preset) else get_preset(preset)).with_overrides(
         tokenizer=tokenizer,
@@ -103,7 +98,6 @@ def train(
     }
     card = model_card(record, metrics, folder.resolve().name)
     save_run(folder, fitted.model, fitted.tokenizer, record=record, metrics=metrics, card=card)
-    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     return metrics
 
 

@@ -1,7 +1,6 @@
 """The verbs of the command line for masked words, as functions on files and run folders."""
 
 import json
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -14,13 +13,12 @@ from torch import Tensor
 from fastformer.data.batches import pad_batch
 from fastformer.data.tables import read_rows
 from fastformer.data.tokenizers import encode_batch
-from fastformer.errors import UserError
 from fastformer.inference import TextRunner
-from fastformer.mixers import available_mixers
 from fastformer.modeling import FastformerForMaskedLM
 from fastformer.modeling.pooling import MeanPooling
 from fastformer.progress import progress_bar
 from fastformer.run_folder import CHECKPOINTS, Run, claim_output, save_run, unharmed
+from fastformer.tasks import check_training
 from fastformer.tasks.classification.presets import get_preset
 from fastformer.tasks.masked_words.card import model_card
 from fastformer.tasks.masked_words.fit import SCORES, Texts, fit_masked_words, validation_scores
@@ -54,10 +52,7 @@ def train(
     Without `validation` a tenth of the texts, at most 1,000, is held out to choose the epoch.
     """
     sources = (train,) if isinstance(train, str) else tuple(train)
-    if mixer not in available_mixers():
-        raise UserError(f"unknown mixer {mixer!r}; choose from {', '.join(available_mixers())}")
-    if "-" in (*sources, validation):
-        raise UserError("training reads its data more than once: give files, not standard input")
+    check_training((mixer,), (*sources, validation))
     settings = get_preset(preset, mixer).with_overrides(
         tokenizer=tokenizer,
         max_length=max_length,
@@ -87,7 +82,6 @@ def train(
     }
     card = model_card(record, metrics, folder.resolve().name)
     save_run(folder, fitted.model, fitted.tokenizer, record=record, metrics=metrics, card=card)
-    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     return metrics
 
 

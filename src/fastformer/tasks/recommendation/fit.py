@@ -1,6 +1,5 @@
 """From clicks to a trained recommender in a run folder: the path behind `fastformer train recommendation`."""
 
-import shutil
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -124,7 +123,6 @@ def fit_recommender(
     card = model_card(record, metrics, folder.resolve().name)
     tables = {"news": training.news}
     save_run(folder, recommender, tokenizer, record=record, metrics=metrics, card=card, tables=tables)
-    shutil.rmtree(checkpoints, ignore_errors=True)
     return {**metrics, "metrics": metrics["validation"], "seconds": metrics["train_seconds"]}
 
 

@@ -1,7 +1,6 @@
 """The verbs of the command line for summarization, as functions on files and run folders."""
 
 import json
-import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -13,9 +12,9 @@ from torch import Tensor
 from fastformer.data.formats import decode, opened
 from fastformer.errors import UserError
 from fastformer.inference import TextRunner
-from fastformer.mixers import available_mixers
 from fastformer.modeling.pooling import MeanPooling
 from fastformer.run_folder import CHECKPOINTS, Run, claim_output, save_run, unharmed
+from fastformer.tasks import check_training
 from fastformer.tasks.summarization.baselines import baseline_summaries, sentences_to_take
 from fastformer.tasks.summarization.card import model_card
 from fastformer.tasks.summarization.documents import Documents, read_documents, tidy
@@ -57,10 +56,7 @@ def train(
     Without `validation` a tenth of the documents, at most 1,000, is held out to choose the epoch. `test` is only
     scored, at the end. `preset` is a name, or settings of one's own.
     """
-    if mixer not in available_mixers():
-        raise UserError(f"unknown mixer {mixer!r}; choose from {', '.join(available_mixers())}")
-    if "-" in (train, validation, test):
-        raise UserError("training reads its data more than once: give files, not standard input")
+    check_training((mixer,), (train, validation, test))
     settings = (preset if isinstance(preset, Preset) else get_preset(preset, mixer)).with_overrides(
         tokenizer=tokenizer or tokenizer_of(init),
         max_length=max_length,
@@ -105,7 +101,6 @@ def train(
     }
     card = model_card(record, metrics, folder.resolve().name)
     save_run(folder, fitted.model, fitted.tokenizer, record=record, metrics=metrics, card=card)
-    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     return metrics
 
 
