@@ -87,13 +87,14 @@ def test_a_saved_state_continues_the_same():
     assert torch.equal(run(stop=3), run(stop=None))
 
 
-def test_embeddings_may_learn_more_slowly():
+def test_modules_may_learn_more_slowly_whether_lazy_or_not():
     moved = []
     for rate in (1.0, 0.1):
         model = nn.ModuleList([*tables(), nn.Linear(8, 1)])
         before = [parameter.detach().clone() for parameter in model.parameters()]
-        optimizer = DenseAndRowAdam(model, lr=0.01, betas=(0.9, 0.95), weight_decay=0.0, table_rate=rate)
         dense, lazy, linear = model
+        rates = [(dense, rate), (lazy, rate)]
+        optimizer = DenseAndRowAdam(model, lr=0.01, betas=(0.9, 0.95), weight_decay=0.0, rates=rates)
         ids = torch.arange(6)
         linear(dense(ids) + lazy(ids)).sum().backward()
         optimizer.step()
@@ -107,7 +108,7 @@ def test_a_pretrained_part_may_learn_more_slowly_tables_and_all():
     model = nn.ModuleDict({"encoder": nn.Sequential(nn.Embedding(6, 8), nn.Linear(8, 8)), "head": nn.Linear(8, 1)})
     before = [parameter.detach().clone() for parameter in model.parameters()]
     options = {"lr": 0.01, "betas": (0.9, 0.95), "weight_decay": 0.0}
-    optimizer = DenseAndRowAdam(model, **options, pretrained=model["encoder"], pretrained_rate=0.03)
+    optimizer = DenseAndRowAdam(model, **options, rates=[(model["encoder"][0], 1.0), (model["encoder"], 0.03)])
     model["head"](model["encoder"](torch.arange(6))).sum().backward()
     optimizer.step()
     moved = [(after - start).abs().max().item() for after, start in zip(model.parameters(), before, strict=True)]

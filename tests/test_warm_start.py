@@ -282,6 +282,12 @@ class TestMistakes:
         match = r"its model has width 128, this one 256; use its --preset .default"
         self.check(match, files, tmp_path, run_folder, preset="paper-imdb")
 
+    def test_a_run_of_a_task_with_another_encoder(self, run_folder, files, tmp_path):  # noqa: F811
+        shutil.copytree(run_folder, tmp_path / "news")
+        weights = load_file(tmp_path / "news" / "model.safetensors")
+        save_file({f"news.{name}": weight for name, weight in weights.items()}, tmp_path / "news" / "model.safetensors")
+        self.check("a run of classification has no encoder that can start this one", files, tmp_path, tmp_path / "news")
+
     def test_an_export_or_an_unfinished_run(self, run_folder, files, tmp_path):  # noqa: F811
         shutil.copytree(run_folder, tmp_path / "export")
         record = json.loads((tmp_path / "export" / "run.json").read_text())

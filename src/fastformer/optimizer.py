@@ -5,7 +5,7 @@ meets a few thousand of 200,000 rows) takes `RowAdam`, which moves only the rows
 most of a step on the others.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -73,8 +73,8 @@ class RowAdam(torch.optim.Optimizer):
 class DenseAndRowAdam(torch.optim.Optimizer):
     """AdamW and RowAdam under one roof, with one learning rate schedule and one checkpoint.
 
-    Embeddings learn at `table_rate` times the learning rate of the rest, and all parameters of the module `pretrained`
-    at `pretrained_rate` times.
+    `rates` names modules whose parameters learn at a share of the learning rate; of two that hold a parameter the last
+    decides.
     """
 
     def __init__(
@@ -83,27 +83,19 @@ class DenseAndRowAdam(torch.optim.Optimizer):
         lr: float,
         betas: tuple[float, float],
         weight_decay: float,
-        table_rate: float = 1.0,
-        pretrained: nn.Module | None = None,
-        pretrained_rate: float = 1.0,
+        rates: Sequence[tuple[nn.Module, float]] = (),
     ):
-        embeddings = [module for module in model.modules() if isinstance(module, nn.Embedding)]
-        tables = {module.weight for module in embeddings}
-        sparse = {module.weight for module in embeddings if module.sparse}
-        # In the model's order: a checkpoint numbers them.
-        slow = set() if pretrained is None else set(pretrained.parameters())
-        parameters = [one for one in model.parameters() if one not in slow]
-        groups = (
-            {"params": [one for one in parameters if one not in tables], "lr": lr},
-            {"params": [one for one in parameters if one in tables - sparse], "lr": lr * table_rate},
-            {"params": [one for one in model.parameters() if one in slow], "lr": lr * pretrained_rate},
-        )
-        dense, rows = [group for group in groups if group["params"]], [one for one in parameters if one in sparse]
+        sparse = {module.weight for module in model.modules() if isinstance(module, nn.Embedding) and module.sparse}
+        share = {parameter: rate for module, rate in rates for parameter in module.parameters()}
+        dense: dict[float, list[nn.Parameter]] = {}
+        rows: dict[float, list[nn.Parameter]] = {}
+        for parameter in model.parameters():  # in the model's order: a checkpoint numbers them
+            (rows if parameter in sparse else dense).setdefault(share.get(parameter, 1.0), []).append(parameter)
         self.parts: list[torch.optim.Optimizer] = []
-        if dense:
-            self.parts.append(torch.optim.AdamW(dense, betas=betas, weight_decay=weight_decay, fused=True))
-        if rows:
-            self.parts.append(RowAdam(rows, lr=lr * table_rate, betas=betas, weight_decay=weight_decay))
+        for kind, groups, options in ((torch.optim.AdamW, dense, {"fused": True}), (RowAdam, rows, {})):
+            if groups:
+                parameters = [{"params": group, "lr": lr * rate} for rate, group in groups.items()]
+                self.parts.append(kind(parameters, lr=lr, betas=betas, weight_decay=weight_decay, **options))
         self.defaults: dict[str, Any] = {"lr": lr}
 
     @property

@@ -16,6 +16,12 @@ from fastformer.progress import say
 from fastformer.run_folder import CHECKPOINT_MARK, last_complete_checkpoint
 from fastformer.version import __version__
 
+_SECONDS = "seconds.json"
+
+
+class OtherRun(UserError):
+    """What was interrupted is not what is asked for now."""
+
 
 def begin(checkpoints: Path, settings: dict[str, Any], resume: bool) -> bool:
     """Make the folder of checkpoints and write down the settings in it; return whether there is something to continue.
@@ -34,6 +40,19 @@ def begin(checkpoints: Path, settings: dict[str, Any], resume: bool) -> bool:
     return resume
 
 
+def seconds_spent(checkpoints: Path) -> float:
+    """How long the interrupted run that is continued has worked."""
+    try:
+        return float(json.loads((checkpoints / _SECONDS).read_text(encoding="utf-8"))["seconds"])
+    except (OSError, ValueError, KeyError):
+        return 0.0
+
+
+def note_seconds(checkpoints: Path, seconds: float) -> None:
+    """Remember how long a run has worked, for the one that continues it."""
+    write_json(checkpoints / _SECONDS, {"seconds": round(seconds, 3)})
+
+
 def _check_same_settings(checkpoints: Path, settings: dict[str, Any]) -> None:
     """Resuming with other settings would be neither run."""
     before = json.loads((checkpoints / CHECKPOINT_MARK).read_text(encoding="utf-8"))
@@ -42,7 +61,7 @@ def _check_same_settings(checkpoints: Path, settings: dict[str, Any]) -> None:
     now |= now.pop("training")
     for name in now:
         if before.get(name) != now[name]:
-            raise UserError(
+            raise OtherRun(
                 f"{checkpoints.parent}: the interrupted run has {name}={before.get(name)!r}, this command "
                 f"{name}={now[name]!r}; use the same settings to --resume, or --overwrite to start anew"
             )
@@ -62,7 +81,7 @@ def check_same_arrays(checkpoints: Path, parts: dict[str, Sequence[np.ndarray]],
     path = checkpoints / "data.json"
     fingerprint = {name: _fingerprint(arrays) for name, arrays in parts.items()}
     if resume and path.is_file() and json.loads(path.read_text(encoding="utf-8")) != fingerprint:
-        raise UserError(
+        raise OtherRun(
             f"{checkpoints.parent}: the data has changed since the run was interrupted; "
             "give the same files to --resume, or --overwrite to start anew"
         )

@@ -23,7 +23,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyarrow import parquet
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -80,6 +80,11 @@ class Run:
         """The weights by name, in float32."""
         with self._loading():
             return {name: weight.float() for name, weight in load_file(self.folder / "model.safetensors").items()}
+
+    def weight_names(self) -> set[str]:
+        """What the weights are called, without loading them."""
+        with self._loading(), safe_open(self.folder / "model.safetensors", framework="np") as file:
+            return set(file.keys())
 
     @contextmanager
     def _loading(self) -> Iterator[None]:

@@ -32,6 +32,7 @@ from fastformer.machine import tune
 from fastformer.modeling.encoder import BigramEmbedding
 from fastformer.optimizer import DenseAndRowAdam
 from fastformer.progress import progress_bar, quiet_libraries, say
+from fastformer.resuming import note_seconds, seconds_spent
 from fastformer.run_folder import last_complete_checkpoint
 
 CHECKPOINT_SECONDS = 300
@@ -51,7 +52,7 @@ class TrainingSettings:
     schedule: str = "linear"  # any of transformers' schedules
     max_grad_norm: float = 1.0
     fill_by: Literal["rows", "tokens"] = "rows"  # what batches have equally many of; `batch_size` is then the mean
-    table_rate: float = 1.0  # learning rate of embeddings, as a share of the others'
+    table_rate: float = 1.0  # learning rate of the vectors of words, as a share of the others'
     pretrained_rate: float = 1.0  # learning rate of `model.pretrained`, an encoder from elsewhere, as a share
     lazy_embeddings: bool = False  # update only the rows of a large embedding that a batch met
     seed: int = 0
@@ -112,11 +113,9 @@ def train_model(
         lr=settings.learning_rate,
         betas=tuple(settings.betas),
         weight_decay=settings.weight_decay,
-        table_rate=settings.table_rate,
-        pretrained=getattr(model, "pretrained", None),
-        pretrained_rate=settings.pretrained_rate,
+        rates=_rates(model, settings),
     )
-    watch = _Watch(show_progress)
+    watch = _Watch(show_progress, folder)
     trainer = _BucketTrainer(
         settings,
         validation if callable(validation) else None,
@@ -141,6 +140,12 @@ def train_model(
         step, steps = trainer.state.global_step, trainer.state.max_steps
         raise Interrupted(f"stopped at step {step} of {steps}; run the same command with --resume to continue")
     return [entry for entry in trainer.state.log_history if f"eval_{best_metric}" in entry]
+
+
+def _rates(model: PreTrainedModel, settings: TrainingSettings) -> list[tuple[nn.Module, float]]:
+    rates = [(model.get_input_embeddings(), settings.table_rate)]
+    pretrained = getattr(model, "pretrained", None)
+    return rates if pretrained is None else [*rates, (pretrained, settings.pretrained_rate)]
 
 
 def _is_lazy(module: nn.Module, model: PreTrainedModel, settings: TrainingSettings) -> bool:
@@ -194,8 +199,9 @@ class _BucketTrainer(Trainer):
 class _Watch(TrainerCallback):
     """Shows progress, and asks for a checkpoint every few minutes or when a signal says to stop."""
 
-    def __init__(self, show: bool):
-        self.show, self.last_save = show, time.monotonic()
+    def __init__(self, show: bool, folder: Path):
+        self.show, self.folder, self.last_save = show, folder, time.monotonic()
+        self.started = time.monotonic() - seconds_spent(folder)
         self.stopped = self.stopped_within_epoch = False
         self.bar = self.advance = None
         self.note = ""
@@ -241,6 +247,7 @@ class _Watch(TrainerCallback):
 
     def on_save(self, args, state, control, **kwargs):
         self.last_save = time.monotonic()
+        note_seconds(self.folder, self.last_save - self.started)
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if logs and "loss" in logs:

@@ -182,4 +182,6 @@ def _open_run(path: Path) -> Run:
     run = open_run(path)
     if run.is_export:
         raise UserError(f"{path}: is an export, which cannot be trained on; give --init the run that it was made from")
+    if WORDS not in run.weight_names():
+        raise UserError(f"{path}: a run of {run.task} has no encoder that can start this one; give --init another")
     return run

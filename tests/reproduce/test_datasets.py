@@ -118,6 +118,20 @@ def test_what_is_prepared_is_kept_until_the_file_changes(tmp_path):
     assert sum(prepare(dataset, FULL, tmp_path, show_progress=False).about["rows"].values()) == 70
 
 
+def test_bodies_that_come_later_are_read_and_named(tmp_path):
+    lines = "".join(f"N{i}\ttopic{i % 2}\tsub\tTitle {i}\t\turl\t[]\t[]\n" for i in range(20))
+    (tmp_path / "mind" / "train").mkdir(parents=True)
+    path = tmp_path / "mind" / "train" / "news.tsv"
+    path.write_text(lines)
+    dataset = Dataset("mind", "mind", str(path))
+    before = prepare(dataset, FULL, tmp_path / "out", show_progress=False)
+    assert "titles and abstracts" in before.about["note"]
+    (tmp_path / "mind" / "bodies.tsv").write_text("".join(f"N{i}\tBody {i}\n" for i in range(20)))
+    after = prepare(dataset, FULL, tmp_path / "out", show_progress=False)
+    assert all(row.text.startswith("Body") for row in after.rows("train"))
+    assert "bodies" in after.about["note"]
+
+
 def test_one_tokenizer_serves_all_runs(tmp_path):
     source = write_rows(tmp_path / "things.jsonl", 60, 0)
     one = prepare(Dataset("things", None, source), FULL, tmp_path, show_progress=False)
@@ -125,6 +139,8 @@ def test_one_tokenizer_serves_all_runs(tmp_path):
     stamp = (folder / "tokenizer.json").stat().st_mtime_ns
     assert tokenizer_of(one, "word", 100, 1, show_progress=False) == folder
     assert (folder / "tokenizer.json").stat().st_mtime_ns == stamp
+    other = replace(one, about={**one.about, "fingerprint": "0" * 32})  # other rows below the same name
+    assert tokenizer_of(other, "word", 100, 1, show_progress=False) != folder
 
 
 def test_folders_that_cannot_be_compared_on(tmp_path):

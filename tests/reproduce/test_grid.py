@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from fastformer.errors import Interrupted, UserError
-from fastformer.reproduce.grid import Job, run_grid
+from fastformer.reproduce.grid import Job, run_grid, train_or_go_on
+from fastformer.resuming import OtherRun
 
 from .toy import train
 
@@ -76,3 +77,32 @@ def test_what_ends_a_run_loses_no_other(jobs, tmp_path, log, end, error, message
     assert log() == [jobs[0].name, jobs[1].name]
     assert jobs[0].file(tmp_path / "out").is_file()
     assert not jobs[1].file(tmp_path / "out").exists()
+
+
+class TestGoingOn:
+    @pytest.fixture
+    def interrupted(self, tmp_path):
+        (tmp_path / "checkpoints" / "steps" / "checkpoint-4").mkdir(parents=True)
+        (tmp_path / "checkpoints" / "steps" / "checkpoint-4" / "trainer_state.json").write_text("{}")
+        return tmp_path
+
+    def test_without_a_checkpoint_it_starts(self, tmp_path):
+        assert train_or_go_on(tmp_path, lambda resume: {"resume": resume}) == {"resume": False}
+
+    def test_with_one_it_goes_on(self, interrupted):
+        assert train_or_go_on(interrupted, lambda resume: {"resume": resume}) == {"resume": True}
+
+    def test_a_checkpoint_of_another_run_is_left(self, interrupted):
+        def train(resume):
+            if resume:
+                raise OtherRun("other settings")
+            return {"resume": resume}
+
+        assert train_or_go_on(interrupted, train) == {"resume": False}
+
+    def test_any_other_mistake_is_the_users(self, interrupted):
+        def train(resume):
+            raise UserError("no space left")
+
+        with pytest.raises(UserError, match="no space"):
+            train_or_go_on(interrupted, train)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.metrics import get_scorer
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -91,6 +92,24 @@ def test_integer_labels_come_back_as_integers(data, tmp_path):
     assert model.predict(["cat dog"]).dtype.kind == "i"
     model.save(tmp_path / "run")
     assert TextClassifier.load(tmp_path / "run").classes_.tolist() == [2, 10, 30]
+
+
+def test_classes_are_in_the_order_that_scorers_expect(data, tmp_path):
+    ratings = [{"animal": "10", "food": "2", "tool": "1"}[label] for label in data[1]]
+    model = TextClassifier(epochs=2).fit(data[0], ratings)
+    assert model.classes_.tolist() == ["1", "10", "2"]
+    chances = model.predict_proba(data[0])
+    assert model.predict(data[0]).tolist() == model.classes_[chances.argmax(axis=1)].tolist()
+    right = np.array([list(model.classes_).index(rating) for rating in ratings])
+    assert -get_scorer("neg_log_loss")(model, data[0], ratings) == pytest.approx(
+        -np.log(chances[np.arange(len(right)), right]).mean()
+    )
+    model.save(tmp_path / "run")
+    np.testing.assert_array_equal(TextClassifier.load(tmp_path / "run").predict_proba(data[0]), chances)
+
+
+def test_two_texts_are_enough_to_train():
+    assert len(TextClassifier(epochs=1).fit(["a good film", "a bad film"], ["p", "n"]).predict(["good"])) == 1
 
 
 def test_lists_of_labels_train_a_multi_label_model(data):

@@ -9,7 +9,7 @@ from fastformer.data.batches import EncodedTexts, Subset
 from fastformer.modeling import FastformerConfig, FastformerForSequenceClassification
 from fastformer.modeling.ngrams import NgramChannel, pair_rows
 from fastformer.tasks.classification import ngrams
-from fastformer.tasks.classification.calibration import divide_logits, temperature
+from fastformer.tasks.classification.calibration import cross_calibrated, divide_logits, temperature
 from fastformer.tasks.classification.data import LabelSpace
 from fastformer.tasks.classification.metrics import calibration_error, mean_log_loss, probabilities
 
@@ -120,9 +120,12 @@ def test_token_effects_are_gradients(fitted):
 
 def test_a_repeated_word_shares_its_effect(fitted):
     _, channel = fitted
-    effects = channel.token_effects(torch.tensor([4]))
-    assert channel.token_effects(torch.tensor([12, 4, 15, 4])).shape == (4, 3)
-    assert torch.isfinite(effects).all()
+    with torch.no_grad():
+        channel.pairs.zero_()  # words alone
+    once, twice = (channel.token_effects(torch.tensor(ids)) for ids in ([12, 4, 15], [12, 4, 15, 4]))
+    torch.testing.assert_close(twice[1], once[1] / 2)
+    torch.testing.assert_close(twice[1], twice[3])
+    torch.testing.assert_close(twice[0], once[0])
 
 
 def test_out_of_fold_logits_have_not_seen_their_text():
@@ -140,11 +143,12 @@ def test_out_of_fold_logits_have_not_seen_their_text():
 
 def test_not_for_every_task():
     space = LabelSpace("single", ("a", "b"))
-    assert ngrams.can_fit_channel(space, 1000)
-    assert not ngrams.can_fit_channel(space, ngrams.MAX_TOKENS + 1)
-    assert not ngrams.can_fit_channel(LabelSpace("multi", ("a", "b")), 1000)
-    assert not ngrams.can_fit_channel(LabelSpace("number"), 1000)
-    assert not ngrams.can_fit_channel(LabelSpace("single", tuple(map(str, range(101)))), 1000)
+    assert ngrams.can_fit_channel(space, 10, 1000)
+    assert not ngrams.can_fit_channel(space, 1, 1000)
+    assert not ngrams.can_fit_channel(space, 10, ngrams.MAX_TOKENS + 1)
+    assert not ngrams.can_fit_channel(LabelSpace("multi", ("a", "b")), 10, 1000)
+    assert not ngrams.can_fit_channel(LabelSpace("number"), 10, 1000)
+    assert not ngrams.can_fit_channel(LabelSpace("single", tuple(map(str, range(101)))), 10, 1000)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -188,6 +192,15 @@ class TestCalibration:
     def test_few_texts_say_little(self):
         logits = np.array([[5.0, 0, 0], [0, 5.0, 0]])
         assert 0.8 < temperature(self.space, logits, np.array([0, 1])) < 1.25
+
+    def test_scores_come_from_other_texts_than_the_temperature(self):
+        random = np.random.default_rng(0)
+        logits, labels = random.normal(size=(40, 3)), random.integers(0, 3, 40)
+        found = cross_calibrated(self.space, logits, labels)
+        np.testing.assert_allclose(found[::2], logits[::2] / temperature(self.space, logits[1::2], labels[1::2]))
+        changed = labels.copy()
+        changed[0] = (changed[0] + 1) % 3  # a text's own label does not move its own logits
+        np.testing.assert_array_equal(cross_calibrated(self.space, logits, changed)[::2], found[::2])
 
     def test_several_labels(self):
         space = LabelSpace("multi", ("a", "b"))

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 import fastformer.training
 from fastformer.errors import Interrupted, UserError
+from fastformer.resuming import note_seconds, seconds_spent
 from fastformer.run_folder import last_complete_checkpoint, open_run
 from fastformer.tasks.classification import train
 
@@ -44,7 +45,10 @@ def test_resumed_training_ends_with_the_same_weights(files, tmp_path, stop_after
         with pytest.raises(Interrupted, match=f"step {steps} of 27"):
             train(files["train"], output=tmp_path / "parts", **quiet)
     monkeypatch.undo()
-    assert last_complete_checkpoint(tmp_path / "parts" / "checkpoints").name == f"checkpoint-{steps}"
+    checkpoints = tmp_path / "parts" / "checkpoints"
+    assert last_complete_checkpoint(checkpoints).name == f"checkpoint-{steps}"
+    assert 0 < seconds_spent(checkpoints) < 1000
+    note_seconds(checkpoints, 1000)
     with pytest.raises(UserError, match="training has not finished.*--resume"):
         open_run(tmp_path / "parts")
     train(files["train"], output=tmp_path / "parts", resume=True, **quiet)
@@ -54,6 +58,7 @@ def test_resumed_training_ends_with_the_same_weights(files, tmp_path, stop_after
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
     scores = [json.loads((tmp_path / name / "metrics.json").read_text())["validation"] for name in ("whole", "parts")]
     assert scores[0] == scores[1]
+    assert json.loads((tmp_path / "parts" / "metrics.json").read_text())["train_seconds"] > 1000  # both parts count
     assert not (tmp_path / "parts" / "checkpoints").exists()
 
 

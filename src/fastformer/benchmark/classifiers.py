@@ -14,6 +14,7 @@ from fastformer.data.tables import Row, read_rows
 from fastformer.errors import UserError
 from fastformer.files import writing_text
 from fastformer.progress import say
+from fastformer.reproduce.datasets import file_stamp
 from fastformer.tasks.classification.baselines import BASELINES, Fit, Predict, majority, measure
 from fastformer.tasks.classification.estimator import TextClassifier
 
@@ -39,7 +40,7 @@ def classifiers(
 
     Args:
         train, test: labelled data, one label a text.
-        output: folder. A method that is there with the same settings is not measured again.
+        output: folder. A method that is there with the same settings, files and threads is not measured again.
         rows: train on so many rows, drawn by `seed`.
         merge: `NAME=LABEL,LABEL,…`: these labels become one.
         init: `NAME=PATH`: also train our classifier from this start (see `train classification --init`).
@@ -62,6 +63,8 @@ def classifiers(
     settings = {"train": train, "test": test, "rows": rows, "merge": list(merge), "seed": seed, **columns}
     chosen, missing = _chosen(init, methods, seed)
     with measuring(threads) as used:
+        # What a measurement depends on besides: a changed file, another number of threads, another start.
+        given = {"files": [file_stamp(source) for source in (train, test)], "threads": used}
         result = {
             "settings": settings,
             "machine": describe_machine(used),
@@ -71,14 +74,15 @@ def classifiers(
             "missing": missing,
         }
         for name, fit in chosen.items():
-            if name not in result["methods"]:
+            own = given | {"init": getattr(fit, "keywords", {}).get("init")}
+            if result["methods"].get(name, {}).get("given") != own:
                 if show_progress:
                     say(f"{name} …")
-                result["methods"][name] = measure(fit, training, testing)
+                result["methods"][name] = measure(fit, training, testing) | {"given": own}
                 with writing_text(folder / _FILE) as file:
                     file.write(json.dumps(result, indent=1, ensure_ascii=False))
-    with writing_text(folder / "classifiers.md") as file:
-        file.write(markdown(result))
+        with writing_text(folder / "classifiers.md") as file:
+            file.write(markdown(result))
     return result
 
 

@@ -22,6 +22,7 @@ import ast
 import json
 import os
 import re
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache, partial
@@ -41,18 +42,15 @@ _SPLITS = ("train", "test")
 
 def published_reader(path: str, split: str | None = None) -> Reader | None:
     """The reader of a file or folder in one of these layouts, or None; `split` is for IMDB's train and test."""
+    if news := _news_files(path):
+        return partial(_read_mind, news)
     if os.path.isdir(path):
-        if news := _news_files(Path(path)):
-            return partial(_read_mind, news)
         if _is_rated(Path(path)):
             return partial(_read_imdb, Path(path))
         if published_splits(path):
             if split not in _SPLITS:
                 raise UserError(f"{path}: splits found: {', '.join(_SPLITS)}; name one, as in {path}:train")
             return partial(_read_imdb, Path(path) / split)
-    elif os.path.basename(path) == "news.tsv":
-        if _first_line(path).count(b"\t") == _NEWS_FIELDS - 1:
-            return partial(_read_mind, [Path(path)])
     elif path.lower().removesuffix(".gz").endswith((".json", ".jsonl")):
         start = _first_line(path)
         if b"reviewText" in start and b"overall" in start and not start.lstrip().startswith(b"["):
@@ -65,11 +63,17 @@ def published_splits(path: str) -> tuple[str, ...]:
     return _SPLITS if all(_is_rated(Path(path) / split) for split in _SPLITS) else ()
 
 
+def bodies_of(path: str) -> list[Path] | None:
+    """Files and folders with bodies that are read beside a news.tsv or a folder of MIND; None where it is not MIND."""
+    news = _news_files(path)
+    return sorted({place for place in map(_place_of_bodies, news) if place is not None}) if news else None
+
+
 def _first_line(path: str) -> bytes:
     try:
         with opened(path) as file:
             return file.readline(1 << 20)
-    except (OSError, EOFError):  # whoever reads the whole file says what is wrong with it
+    except (OSError, EOFError, zlib.error):  # whoever reads the whole file says what is wrong with it
         return b""
 
 
@@ -92,7 +96,15 @@ def _say_once(message: str) -> None:
 
 
 def _read_amazon(path: str, choose: Choose) -> Iterator[Record]:
-    pick, left_out, number = picker(choose), _LeftOut(), 0
+    rated = True
+
+    def choose_once(columns: list[str]) -> tuple[str, str | None]:
+        nonlocal rated
+        chosen = choose(columns)
+        rated = chosen[1] is not None  # whoever wants no labels misses none
+        return chosen
+
+    pick, left_out, number = picker(choose_once), _LeftOut(), 0
     with opened(path) as file:
         for number, line in enumerate(file, 1):
             record = _object(line)
@@ -100,8 +112,8 @@ def _read_amazon(path: str, choose: Choose) -> Iterator[Record]:
                 left_out["that hold no JSON object"] += 1
                 continue
             where, text, label = pick(f"{path}, line {number}", record)
-            if not isinstance(text, str) or label is None:
-                left_out["without text or rating"] += 1
+            if not isinstance(text, str) or (rated and label is None):
+                left_out["without text or rating" if rated else "without text"] += 1
             else:
                 yield where, text, label
     left_out.say(path, number, "lines")
@@ -147,9 +159,13 @@ def _read_imdb(folder: Path, choose: Choose) -> Iterator[Record]:
 # ---- MIND ------------------------------------------------------------------------------------------------------------
 
 
-def _news_files(folder: Path) -> list[Path]:
-    own = folder / "news.tsv"
-    return [own] if own.is_file() else sorted(folder.glob("*/news.tsv"))
+def _news_files(path: str) -> list[Path]:
+    """MIND's news.tsv: the file given, the one in the folder given, or those in the folders in it."""
+    if os.path.isdir(path):
+        own = Path(path) / "news.tsv"
+        return [own] if own.is_file() else sorted(Path(path).glob("*/news.tsv"))
+    is_mind = os.path.basename(path) == "news.tsv" and _first_line(path).count(b"\t") == _NEWS_FIELDS - 1
+    return [Path(path)] if is_mind else []
 
 
 def _read_mind(files: list[Path], choose: Choose) -> Iterator[Record]:
@@ -180,14 +196,20 @@ def _read_mind(files: list[Path], choose: Choose) -> Iterator[Record]:
 
 
 def _bodies(news: Path) -> Callable[[str], str | None] | None:
-    """Where bodies lie beside news.tsv or one folder up: a function from an id to its body."""
-    for folder in (news.parent, news.parent.parent):
-        if (folder / "bodies").is_dir():
-            return partial(_read_body, folder / "bodies")
-        for name, split in (("bodies.jsonl", _json_body), ("bodies.tsv", _tsv_body)):
-            if (folder / name).is_file():
-                return _BodyFile(folder / name, split)
-    return None
+    """A function from an id to its body, where there are bodies."""
+    place = _place_of_bodies(news)
+    if place is None:
+        return None
+    if place.is_dir():
+        return partial(_read_body, place)
+    return _BodyFile(place, _json_body if place.suffix == ".jsonl" else _tsv_body)
+
+
+def _place_of_bodies(news: Path) -> Path | None:
+    """Where bodies lie: beside news.tsv or one folder up."""
+    beside = news.resolve().parent
+    places = (folder / name for folder in (beside, beside.parent) for name in ("bodies", "bodies.jsonl", "bodies.tsv"))
+    return next((place for place in places if place.exists()), None)
 
 
 def _read_body(folder: Path, key: str) -> str | None:

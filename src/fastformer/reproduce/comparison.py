@@ -5,9 +5,9 @@ once. Here the settings are put together from the paper's preset, the scale and 
 brought together: mean and sample standard deviation over the seeds.
 """
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, fields, is_dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -17,9 +17,8 @@ import torch
 from fastformer.benchmark.measuring import describe_machine, result_folder
 from fastformer.errors import UserError
 from fastformer.reproduce.datasets import Dataset, Prepared, parse_data, prepare, tokenizer_of
-from fastformer.reproduce.grid import Job, Metrics, run_grid
-from fastformer.reproduce.recipes import Scale, Variant, load_recipe, load_scale
-from fastformer.run_folder import CHECKPOINTS, RUN_FILE, last_complete_checkpoint, open_run
+from fastformer.reproduce.grid import Job, Metrics, run_grid, train_or_go_on
+from fastformer.reproduce.recipes import Scale, Variant, command, load_recipe, load_scale
 from fastformer.tasks.classification import verbs
 from fastformer.tasks.classification.presets import Preset, get_preset
 
@@ -67,10 +66,6 @@ def compare(
         show_runs=size.show_runs,
     )
     found = dict(zip(jobs, results, strict=True))
-    given = [part for dataset in datasets for part in ("--data", str(dataset))]
-    options = {"seeds": seeds, "scale": scale, "glove": glove, "data-seed": data_seed or None, "output": output}
-    options |= {"text-column": text_column, "label-column": label_column}
-    given += [part for option, value in options.items() if value is not None for part in (f"--{option}", str(value))]
 
     def sum_up(one: Prepared, variant: Variant) -> dict[str, Any]:
         runs = [(one.dataset.name, variant.name, seed) for seed in range(seeds)]
@@ -85,7 +80,17 @@ def compare(
         "what": name,
         "title": recipe["title"],
         "source": recipe["source"],
-        "command": shlex.join(["fastformer", "reproduce", name, *given]),
+        "command": command(
+            name,
+            datasets,
+            seeds=seeds,
+            scale=scale,
+            glove=glove,
+            data_seed=data_seed or None,
+            output=output,
+            text_column=text_column,
+            label_column=label_column,
+        ),
         "scale": scale,
         "reduction": size.says,
         "seeds": seeds,
@@ -170,23 +175,20 @@ def chosen(settings: Any) -> dict[str, Any]:
 
 def train_run(job: Job, folder: Path, show: bool) -> Metrics:
     """One run of the grid; goes on from a checkpoint where `folder` has one."""
-    if (folder / RUN_FILE).is_file():  # done, but stopped before its result was written
-        metrics = open_run(folder).load_metrics()
-    else:
-        metrics = verbs.train(
-            job.inputs["train"],
-            job.inputs["validation"],
-            job.inputs["test"],
-            output=folder,
-            mixer=job.settings["mixer"],
-            preset=job.inputs["preset"],
-            init=job.inputs["glove"],
-            seed=job.inputs["preset"].training.seed,
-            resume=last_complete_checkpoint(folder / CHECKPOINTS) is not None,
-            overwrite=True,
-            show_progress=show,
-        )
-    return {**metrics, "machine": describe_machine(torch.get_num_threads())}
+    train = partial(
+        verbs.train,
+        job.inputs["train"],
+        job.inputs["validation"],
+        job.inputs["test"],
+        output=folder,
+        mixer=job.settings["mixer"],
+        preset=job.inputs["preset"],
+        init=job.inputs["glove"],
+        seed=job.inputs["preset"].training.seed,
+        overwrite=True,
+        show_progress=show,
+    )
+    return {**train_or_go_on(folder, train), "machine": describe_machine(torch.get_num_threads())}
 
 
 def _describe(metrics: Metrics) -> str:

@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,9 +24,8 @@ from fastformer.files import explain_full_disk, write_json, writing_text
 from fastformer.progress import progress_bar
 from fastformer.reproduce.comparison import chosen
 from fastformer.reproduce.datasets import Dataset, digest, file_stamp, locate
-from fastformer.reproduce.grid import Job, Metrics
+from fastformer.reproduce.grid import Job, Metrics, train_or_go_on
 from fastformer.reproduce.recipes import Variant, scale_fields
-from fastformer.run_folder import CHECKPOINTS, RUN_FILE, last_complete_checkpoint, open_run
 from fastformer.tasks.conversion import verbs
 from fastformer.tasks.conversion.baselines import floor_scores
 from fastformer.tasks.conversion.data import EventsWriter, collect
@@ -176,9 +176,8 @@ def describe(metrics: Metrics) -> str:
 
 
 def _train(job: Job, folder: Path, show: bool) -> Metrics:
-    if (folder / RUN_FILE).is_file():  # done, but stopped before its result was written
-        return open_run(folder).load_metrics()
-    return verbs.train(
+    train = partial(
+        verbs.train,
         job.inputs["train"],
         job.inputs.get("validation"),
         job.inputs["test"],
@@ -186,10 +185,10 @@ def _train(job: Job, folder: Path, show: bool) -> Metrics:
         mixer=job.settings["mixer"],
         preset=job.inputs["preset"],
         seed=job.settings["seed"],
-        resume=last_complete_checkpoint(folder / CHECKPOINTS) is not None,
         overwrite=True,
         show_progress=show,
     )
+    return train_or_go_on(folder, train)
 
 
 def _floors(job: Job, folder: Path, show: bool) -> Metrics:

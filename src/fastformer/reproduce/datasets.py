@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from fastformer.data.formats import format_of
-from fastformer.data.published import published_splits
+from fastformer.data.published import bodies_of, published_splits
 from fastformer.data.tables import Row, read_rows
 from fastformer.data.tokenizers import train_tokenizer
 from fastformer.errors import UserError
@@ -120,6 +120,7 @@ def prepare(
             "name": dataset.name,
             "source": dataset.source,
             "split": "80/10/10 at random" if "all" in sources else "as given",
+            "note": _note(dataset.source, text_column),
             "rows_in_source": counts,
             **_write(sources, chosen, columns, place, dataset.name, show_progress),
         }
@@ -160,6 +161,16 @@ def locate(source: str) -> dict[str, str]:
     return found or {"all": source}
 
 
+def _note(source: str, text_column: str | None) -> str | None:
+    """What a report must say of the texts."""
+    bodies = bodies_of(source)
+    if bodies is None or text_column is not None:
+        return None
+    if not bodies:
+        return "Texts are titles and abstracts, not the bodies that the paper classifies."
+    return "Texts are the bodies of the news, and title and abstract of those that have none."
+
+
 def choose_rows(
     counts: dict[str, int], limits: dict[str, int], sample: int | None, seed: int, where: str
 ) -> dict[str, dict[str, np.ndarray]]:
@@ -189,7 +200,8 @@ def digest(content: Any) -> str:
 
 def tokenizer_of(prepared: Prepared, kind: str, vocab_size: int, min_frequency: int, show_progress: bool) -> Path:
     """The folder of a tokenizer trained on the training rows, once for all runs on them."""
-    folder = prepared.folder / f"tokenizer-{kind}-{vocab_size}-{min_frequency}"
+    fingerprint = prepared.about["fingerprint"]  # rows that come from no file may change below the same name
+    folder = prepared.folder / f"tokenizer-{kind}-{vocab_size}-{min_frequency}-{fingerprint[:12]}"
     if not folder.is_dir():
         with progress_bar(f"Tokenizer for {prepared.dataset.name}", show=show_progress) as advance:
             texts = (row.text for row in _counted(prepared.rows("train"), advance))
@@ -263,11 +275,14 @@ def file_stamp(source: str) -> Any:
     path = source if os.path.exists(source) else source.rpartition(":")[0]
     if not os.path.exists(path):
         return None
-    if os.path.isfile(path):
-        files = [path]
-    else:
-        files = sorted(os.path.join(folder, file) for folder, _, names in os.walk(path) for file in names)
+    files = sorted({file for place in (path, *(bodies_of(path) or ())) for file in _files_in(str(place))})
     return digest([(file, os.stat(file).st_size, os.stat(file).st_mtime_ns) for file in files])
+
+
+def _files_in(path: str) -> list[str]:
+    if os.path.isfile(path):
+        return [path]
+    return [os.path.join(folder, file) for folder, _, names in os.walk(path) for file in names]
 
 
 def _has_format(name: str) -> bool:

@@ -16,7 +16,7 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -26,6 +26,8 @@ from fastformer.errors import Interrupted, UserError
 from fastformer.files import writing_text
 from fastformer.progress import console, progress_bar, say
 from fastformer.reproduce.datasets import digest
+from fastformer.resuming import OtherRun
+from fastformer.run_folder import CHECKPOINTS, RUN_FILE, last_complete_checkpoint, open_run
 
 Metrics = dict[str, Any]
 
@@ -86,6 +88,19 @@ def run_grid(
                 took = time.monotonic() - started
                 say(f"{number}/{len(waiting)} {job.name}: {describe(metrics)}; {took:.0f} s")
     return [json.loads(job.file(output).read_text(encoding="utf-8")) for job in jobs]
+
+
+def train_or_go_on(folder: Path, train: Callable[..., Metrics]) -> Metrics:
+    """Metrics of the run in `folder`: as it left them if it is done, else those of `train(resume=…)`.
+
+    A checkpoint is gone on from where it fits; one that a file elsewhere or another version has made is not.
+    """
+    if (folder / RUN_FILE).is_file():  # done, but stopped before its result was written
+        return open_run(folder).load_metrics()
+    if last_complete_checkpoint(folder / CHECKPOINTS) is not None:
+        with suppress(OtherRun):
+            return train(resume=True)
+    return train(resume=False)
 
 
 def in_own_process(train: Callable[[Job, Path, bool], Metrics], job: Job, folder: Path, show: bool) -> Metrics:

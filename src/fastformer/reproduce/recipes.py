@@ -3,7 +3,9 @@
 The files in recipes/ hold all of it: one a table or figure, and scales.toml, which they share.
 """
 
+import shlex
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
@@ -75,3 +77,11 @@ def scale_fields(recipe: dict[str, Any], name: str) -> dict[str, Any]:
     if name not in recipe["scales"]:
         raise UserError(f"unknown --scale {name!r}; choose from {', '.join(recipe['scales'])}")
     return recipe["scales"][name]
+
+
+def command(what: str, datasets: Iterable[Any], **options: Any) -> str:
+    """The command line that makes a report again; options that are None were not given."""
+    given = [("data", dataset) for dataset in datasets]
+    given += [(name.replace("_", "-"), value) for name, value in options.items() if value is not None]
+    parts = [part for name, value in given for part in (f"--{name}", str(value))]
+    return shlex.join(["fastformer", "reproduce", what, *parts])

@@ -7,6 +7,7 @@ beside its JSON file, from which ensembles are made: the average of the scores o
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -19,9 +20,8 @@ from fastformer.errors import UserError
 from fastformer.files import writing_aside
 from fastformer.reproduce.comparison import chosen, spread
 from fastformer.reproduce.datasets import Dataset
-from fastformer.reproduce.grid import Job, Metrics, run_grid
+from fastformer.reproduce.grid import Job, Metrics, run_grid, train_or_go_on
 from fastformer.reproduce.recipes import load_recipe, scale_fields
-from fastformer.run_folder import CHECKPOINTS, RUN_FILE, last_complete_checkpoint, open_run
 from fastformer.tasks.recommendation.clicks import Clicks
 from fastformer.tasks.recommendation.fit import fit_recommender
 from fastformer.tasks.recommendation.floors import floor_scores
@@ -238,24 +238,22 @@ def train_run(job: Job, folder: Path, show: bool) -> Metrics:
     """One run of the grid; goes on from a checkpoint where `folder` has one."""
     limits = job.settings["impressions"]
     clicks = {split: draw(read_mind(place), limits.get(split)) for split, place in job.inputs["places"].items()}
-    if (folder / RUN_FILE).is_file():  # done, but stopped before its result was written
-        metrics = open_run(folder).load_metrics()
-    else:
-        metrics = fit_recommender(
-            clicks["train"],
-            clicks.get("validation"),
-            folder,
-            model=job.settings["model"],
-            news_mixer=job.settings["mixer"],
-            user_mixer=job.settings["mixer"],
-            plm=job.inputs["plm"],
-            preset=job.inputs["preset"],
-            seed=job.settings["seed"],
-            resume=last_complete_checkpoint(folder / CHECKPOINTS) is not None,
-            overwrite=True,
-            show_progress=show,
-            **job.inputs["settings"],
-        )
+    train = partial(
+        fit_recommender,
+        clicks["train"],
+        clicks.get("validation"),
+        folder,
+        model=job.settings["model"],
+        news_mixer=job.settings["mixer"],
+        user_mixer=job.settings["mixer"],
+        plm=job.inputs["plm"],
+        preset=job.inputs["preset"],
+        seed=job.settings["seed"],
+        overwrite=True,
+        show_progress=show,
+        **job.inputs["settings"],
+    )
+    metrics = train_or_go_on(folder, train)
     scores = score(folder, clicks["test"])
     with writing_aside(_beside(folder)) as aside, aside.open("wb") as file:
         np.save(file, scores, allow_pickle=False)

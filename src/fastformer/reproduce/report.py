@@ -51,6 +51,8 @@ def about_dataset(name: str, dataset: dict[str, Any]) -> str:
     about = dataset["about"]
     rows = ", ".join(f"{count:,} {split}" for split, count in about["rows"].items())
     said = [f"{rows} rows, {about['classes']} classes, from `{about['source']}` (split {about['split']})."]
+    if about.get("note"):
+        said.append(about["note"])
     if left_out := sum(about["unseen_labels"].values()):
         said.append(f"{left_out:,} rows were left out whose label no training row has.")
     if dataset["paper"] is None:

@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,8 @@ from fastformer.modeling import FastformerConfig
 from fastformer.progress import progress_bar
 from fastformer.reproduce.comparison import chosen
 from fastformer.reproduce.datasets import SPLITS, Dataset, digest, file_stamp
-from fastformer.reproduce.grid import Job, Metrics
+from fastformer.reproduce.grid import Job, Metrics, train_or_go_on
 from fastformer.reproduce.recipes import Variant, scale_fields
-from fastformer.run_folder import CHECKPOINTS, RUN_FILE, last_complete_checkpoint, open_run
 from fastformer.tasks.summarization import verbs
 from fastformer.tasks.summarization.documents import Document, Documents
 from fastformer.tasks.summarization.metrics import ROUGE
@@ -194,9 +194,8 @@ def describe(metrics: Metrics) -> str:
 
 
 def _train(job: Job, folder: Path, show: bool) -> Metrics:
-    if (folder / RUN_FILE).is_file():  # done, but stopped before its result was written
-        return open_run(folder).load_metrics()
-    return verbs.train(
+    train = partial(
+        verbs.train,
         job.inputs["train"],
         job.inputs.get("validation"),
         job.inputs["test"],
@@ -205,10 +204,10 @@ def _train(job: Job, folder: Path, show: bool) -> Metrics:
         preset=job.inputs["preset"],
         init=job.inputs["glove"],
         seed=job.settings["seed"],
-        resume=last_complete_checkpoint(folder / CHECKPOINTS) is not None,
         overwrite=True,
         show_progress=show,
     )
+    return train_or_go_on(folder, train)
 
 
 def measure_steps(presets: dict[str, Preset], length: int, steps: int) -> dict[str, Any]:

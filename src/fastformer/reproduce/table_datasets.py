@@ -1,7 +1,6 @@
 """The paper's three tables of dataset statistics, with the same statistics of any classification data given."""
 
 import json
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from fastformer.data.tokenizers import count_nltk_words
 from fastformer.files import write_json
 from fastformer.progress import progress_bar
 from fastformer.reproduce.datasets import SPLITS, Prepared, parse_data, prepare
-from fastformer.reproduce.recipes import load_recipe, load_scale
+from fastformer.reproduce.recipes import command, load_recipe, load_scale
 from fastformer.reproduce.report import write_report
 
 NAME = "table-datasets"
@@ -39,12 +38,11 @@ def table_datasets(
         one = prepare(dataset, size, folder, seed=data_seed, **columns, show_progress=show_progress)
         length = _average_length(one, show_progress)
         found[dataset.name] = {"paper": dataset.paper, "about": one.about, "average_length": length}
-    given = [part for dataset in datasets for part in ("--data", str(dataset))]
     report = {
         "what": NAME,
         "title": recipe["title"],
         "source": recipe["source"],
-        "command": shlex.join(["fastformer", "reproduce", NAME, *given, "--scale", scale, "--output", str(output)]),
+        "command": command(NAME, datasets, scale=scale, data_seed=data_seed or None, output=output, **columns),
         "scale": scale,
         "reduction": size.says,
         "datasets": found,

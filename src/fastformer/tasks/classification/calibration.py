@@ -24,6 +24,20 @@ def temperature(space: LabelSpace, logits: np.ndarray, labels: np.ndarray) -> fl
     return float(np.exp(minimize_scalar(loss, bounds=(-2, 2), method="bounded").x))
 
 
+def cross_calibrated(space: LabelSpace, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Logits over a temperature that other texts gave: every second text has that of the rest.
+
+    Scores of a model on the very texts that its temperature was fitted on would flatter it.
+    """
+    if len(labels) < 2:
+        return logits
+    found = np.empty_like(logits)
+    for half in (0, 1):
+        rest = slice(1 - half, None, 2)
+        found[half::2] = logits[half::2] / temperature(space, logits[rest], labels[rest])
+    return found
+
+
 @torch.no_grad()
 def divide_logits(model: FastformerForSequenceClassification, by: float) -> None:
     """Build a temperature into the weights: no one who loads the model needs to know of it."""

@@ -102,7 +102,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
                 show_progress=self.verbose,
             )
         self.model_, self.tokenizer_, self._space = fitted.model, fitted.tokenizer, fitted.space
-        self.classes_ = np.array([original[name] for name in fitted.space.names])
+        self._set_labels([original[name] for name in fitted.space.names])
         data = {"train": "TextClassifier.fit", "text_column": None, "label_column": None}
         self._metrics, self._record = fitted.metrics(), fitted.record(self.preset, self.init, data)
         return self
@@ -113,7 +113,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         texts = _checked_texts(texts)
         runner = TextRunner(self.model_, self.tokenizer_, self.tokenizer_.model_max_length)
         logits = list(runner(texts, lambda **inputs: self.model_(**inputs).logits))
-        return probabilities(self._space, np.stack(logits) if logits else np.zeros((0, len(self.classes_))))
+        chances = probabilities(self._space, np.stack(logits) if logits else np.zeros((0, len(self.classes_))))
+        return chances[:, self._places]
 
     def predict(self, texts: Iterable[str]) -> np.ndarray | list[list[Any]]:
         """The most likely label of each text; where several labels are learned, a list of labels a text."""
@@ -151,7 +152,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         record = {
             **self._record,
             "estimator": self.get_params(),
-            "classes": self.classes_.tolist(),  # numbers stay numbers
+            "classes": self._labels,  # numbers stay numbers
         }
         card = model_card(record, self._metrics, self._space, folder.resolve().name)
         save_run(folder, self.model_, self.tokenizer_, record=record, metrics=self._metrics, card=card)
@@ -168,8 +169,13 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         self = cls(**run.record.get("estimator", {"mixer": run.record["mixer"], "preset": run.record["preset"]}))
         self.model_, self.tokenizer_, self._space = loaded.model, loaded.runner.tokenizer, loaded.space
         self._metrics, self._record = run.load_metrics(), run.record
-        self.classes_ = np.array(run.record.get("classes", loaded.space.names))
+        self._set_labels(run.record.get("classes", loaded.space.names))
         return self
+
+    def _set_labels(self, labels: Sequence[Any]) -> None:
+        """Labels in the model's order ("2" before "10"). scikit-learn's scorers expect `classes_` in NumPy's."""
+        self.classes_, self._places = np.unique(labels, return_index=True)
+        self._labels = np.array(labels).tolist()
 
 
 @contextmanager

@@ -19,8 +19,8 @@ from fastformer.inference import BATCH_TOKENS
 from fastformer.machine import peak_memory_gb
 from fastformer.modeling import FastformerConfig, FastformerForSequenceClassification
 from fastformer.progress import progress_bar, say
-from fastformer.resuming import begin, check_same_data
-from fastformer.tasks.classification.calibration import divide_logits, temperature
+from fastformer.resuming import begin, check_same_data, seconds_spent
+from fastformer.tasks.classification.calibration import cross_calibrated, divide_logits, temperature
 from fastformer.tasks.classification.data import (
     LabelCounter,
     LabelKind,
@@ -104,6 +104,7 @@ def fit_classifier(
     settings = {"mixer": mixer, "init": init, **asdict(preset)}
     with explain_full_disk(checkpoints):
         resume = begin(checkpoints, settings, resume)
+        started -= seconds_spent(checkpoints)
 
         tokenizer, space, total = _read_vocabulary_and_labels(
             train, kind, preset, checkpoints / "tokenizer", names[0], show_progress
@@ -128,7 +129,7 @@ def fit_classifier(
             rate = table_rate(tokens)
             preset = replace(preset, training=replace(preset.training, table_rate=rate))
     set_seed(preset.training.seed)
-    model = _build_model(preset, mixer, tokenizer, space, tokens)
+    model = _build_model(preset, mixer, tokenizer, space, len(training), tokens)
     if model.ngrams is not None:
         torch.nn.init.zeros_(model.classifier.weight)  # beside the channel the encoder starts with nothing to say
     if init is not None and not resume:  # a checkpoint has all weights
@@ -161,7 +162,7 @@ def fit_classifier(
     if kind != "number":
         heat = temperature(space, logits, labels)
         divide_logits(model, heat)
-        logits /= heat
+        logits = cross_calibrated(space, logits, labels)
         if model.ngrams is not None and validation is None:  # the held-out texts have served: now learn from them too
             fit_channel(model.ngrams, Subset(encoded, np.arange(len(encoded))), size, loudness / heat)
     rows = {"train": len(training), "validation": len(validating)}
@@ -223,7 +224,7 @@ def _encode(rows, tokenizer, space, preset, path, where, total, show) -> Encoded
 
 
 def _build_model(
-    preset: Preset, mixer: str, tokenizer: PreTrainedTokenizerBase, space: LabelSpace, tokens: int
+    preset: Preset, mixer: str, tokenizer: PreTrainedTokenizerBase, space: LabelSpace, texts: int, tokens: int
 ) -> FastformerForSequenceClassification:
     labels = {} if space.kind == "number" else {"id2label": dict(enumerate(space.names))}
     try:
@@ -235,7 +236,7 @@ def _build_model(
                 "vocab_size": 1 + max(tokenizer.get_vocab().values()),  # saved tokenizers may have gaps
                 "pad_token_id": tokenizer.pad_token_id,
                 "num_labels": space.size,
-                "ngram_channel": preset.model.get("ngram_channel", False) and can_fit_channel(space, tokens),
+                "ngram_channel": preset.model.get("ngram_channel", False) and can_fit_channel(space, texts, tokens),
                 "problem_type": space.problem_type,
                 **labels,
             }

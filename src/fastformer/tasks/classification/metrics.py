@@ -43,10 +43,12 @@ def scores(space: LabelSpace, logits: np.ndarray, labels: np.ndarray) -> dict[st
         return {**found, "calibration_error": calibration_error(probabilities(space, logits), labels)}
     predicted = (logits > 0).astype(np.int64)
     labels = labels.astype(np.int64)
+    chances = probabilities(space, logits).reshape(-1)  # each label is a question of its own, yes or no
     return {
         "accuracy": float((predicted == labels).all(axis=1).mean()),
         "macro_f": float(f1_score(labels, predicted, average="macro", zero_division=0)),
         "micro_f": float(f1_score(labels, predicted, average="micro", zero_division=0)),
+        "calibration_error": calibration_error(np.stack([1 - chances, chances], axis=1), labels.reshape(-1)),
     }
 
 

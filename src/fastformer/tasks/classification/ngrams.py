@@ -29,9 +29,9 @@ MAX_CLASSES = 100  # beyond, the tables would outgrow the model
 MISSING_CLASS = -6.0  # logit of a class that a fold does not have
 
 
-def can_fit_channel(space: LabelSpace, tokens: int) -> bool:
-    """Whether a channel is made: one of not too many classes for a text, and not too much text."""
-    return space.kind == "single" and space.size <= MAX_CLASSES and tokens <= MAX_TOKENS
+def can_fit_channel(space: LabelSpace, texts: int, tokens: int) -> bool:
+    """Whether a channel is made: one of not too many classes for a text, texts to cross-fit on, and not too long."""
+    return space.kind == "single" and space.size <= MAX_CLASSES and texts >= 2 and tokens <= MAX_TOKENS
 
 
 @dataclass

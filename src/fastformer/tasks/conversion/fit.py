@@ -19,7 +19,7 @@ from fastformer.inference import BATCH_TOKENS, chunks
 from fastformer.machine import peak_memory_gb
 from fastformer.modeling import FastformerConversionConfig, FastformerForConversion
 from fastformer.progress import progress_bar, say
-from fastformer.resuming import begin, check_same_arrays
+from fastformer.resuming import begin, check_same_arrays, seconds_spent
 from fastformer.tasks.classification.calibration import temperature
 from fastformer.tasks.classification.data import LabelSpace
 from fastformer.tasks.conversion.data import Events, EventsWriter, Part, collect, hold_out
@@ -79,6 +79,7 @@ def fit_conversion(
     settings = {"mixer": mixer, "user_mixer": user_mixer, "features": columns._asdict(), **asdict(preset)}
     with explain_full_disk(checkpoints):
         resume = begin(checkpoints, settings, resume)
+        started -= seconds_spent(checkpoints)
         events, rows = _read(train, validation, columns, preset, checkpoints, show_progress)
         training, validating = (Part(events, rows[name]) for name in ("train", "validation"))
         if training.labels.min() == training.labels.max():

@@ -18,7 +18,7 @@ from fastformer.inference import chunks
 from fastformer.machine import peak_memory_gb
 from fastformer.modeling import FastformerConfig, FastformerForMaskedLM
 from fastformer.progress import progress_bar, say
-from fastformer.resuming import begin, check_same_data
+from fastformer.resuming import begin, check_same_data, seconds_spent
 from fastformer.tasks.classification.presets import Preset
 from fastformer.tasks.masked_words.objective import MaskedWordLearner
 from fastformer.training import train_model
@@ -93,6 +93,7 @@ def fit_masked_words(
     settings = {"mixer": mixer, **asdict(preset)}
     with explain_full_disk(checkpoints):
         resume = begin(checkpoints, settings, resume)
+        started -= seconds_spent(checkpoints)
         tokenizer = _tokenizer(train, preset, checkpoints / "tokenizer", show_progress)
         encoded = _encode(train, tokenizer, preset.max_length, checkpoints / "train.tokens", show_progress)
         if validation is None:

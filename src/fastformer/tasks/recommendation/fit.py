@@ -21,7 +21,7 @@ from fastformer.modeling import (
     NewsRecommender,
     RecommendationConfig,
 )
-from fastformer.resuming import begin, check_same_arrays
+from fastformer.resuming import begin, check_same_arrays, seconds_spent
 from fastformer.run_folder import CHECKPOINTS, claim_output, save_run, unharmed
 from fastformer.tasks.recommendation.card import model_card
 from fastformer.tasks.recommendation.clicks import Clicks
@@ -68,6 +68,7 @@ def fit_recommender(
     checkpoints = folder / CHECKPOINTS
     with unharmed(folder), explain_full_disk(checkpoints):
         resume = begin(checkpoints, _identity(model, architecture, plm, chosen), resume)
+        started -= seconds_spent(checkpoints)
         training, validating = _split(train, validation, seed)
         tokenizer = _tokenizer(training.news, chosen, encoder, checkpoints / "tokenizer")
         options = (tokenizer, chosen.fields, chosen.title_length, show_progress)

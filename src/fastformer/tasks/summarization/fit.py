@@ -15,7 +15,7 @@ from fastformer.files import explain_full_disk
 from fastformer.machine import peak_memory_gb
 from fastformer.modeling import FastformerConfig, FastformerForConditionalGeneration
 from fastformer.progress import progress_bar
-from fastformer.resuming import begin, check_same_data
+from fastformer.resuming import begin, check_same_data, seconds_spent
 from fastformer.tasks.summarization.data import DocumentCollator, Pairs, add_end_token, encode_documents, hold_out
 from fastformer.tasks.summarization.documents import Documents
 from fastformer.tasks.summarization.metrics import LanguageDetector
@@ -74,6 +74,7 @@ def fit_summarizer(
     settings = {"mixer": mixer, "init": init, **asdict(preset)}
     with explain_full_disk(checkpoints):
         resume = begin(checkpoints, settings, resume)
+        started -= seconds_spent(checkpoints)
         detector = LanguageDetector()
         tokenizer = _tokenizer(train, preset, detector, checkpoints / "tokenizer", show_progress)
         limits = (preset.max_length, preset.max_summary_length)
