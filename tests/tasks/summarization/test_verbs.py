@@ -78,29 +78,31 @@ def test_predictions_are_in_input_order_whatever_the_lengths(run_folder, tmp_pat
 def test_a_score_is_the_mean_log_probability_of_the_words(run_folder, beams):
     summarizer = Summarizer.of(open_run(run_folder), beams)
     model, tokenizer = summarizer.model, summarizer.tokenizer
-    model.generation_config.suppress_tokens = model.generation_config.min_new_tokens = (
-        None  # these change probabilities
-    )
-    model.generation_config.no_repeat_ngram_size = 0
-    article = make_documents(1, 4)[0]["article"]
-    [written] = summarizer([article])
-    ids = torch.from_numpy(np.stack(encode_batch(tokenizer, [article])[0])).long()
-    words = [*encode_batch(tokenizer, [written.summary])[0][0].tolist(), tokenizer.eos_token_id]
-    with torch.inference_mode():
-        loss = model(ids, labels=torch.tensor([words])).loss
-    assert written.score == pytest.approx(-loss.item(), abs=1e-3)
+    # Rules of `generate` that change what is written, and that the score must not depend on.
+    model.generation_config.suppress_tokens = [*model.generation_config.suppress_tokens, tokenizer.vocab["bought"]]
+    model.generation_config.min_new_tokens = 6
+    articles = [document["article"] for document in make_documents(3, 4)]
+    for article, written in zip(articles, summarizer(articles), strict=True):
+        assert "bought" not in written.summary
+        ids = torch.from_numpy(np.stack(encode_batch(tokenizer, [article])[0])).long()
+        words = [*encode_batch(tokenizer, [written.summary])[0][0].tolist(), tokenizer.eos_token_id]
+        words = words[: TINY.max_summary_length]  # one that is cut has no end
+        with torch.inference_mode():
+            loss = model(ids, labels=torch.tensor([words])).loss
+        assert written.score == pytest.approx(-loss.item(), abs=1e-3)
 
 
 def test_articles_that_are_empty_or_too_long(run_folder, tmp_path, capsys):
     rows = [{"article": "x " * 100}, {"article": ""}, {"article": "Today anna bought a boat."}]
+    rows.append({"article": "\u200b\n\u200b"})  # nothing to be seen, and no token
     out = io.StringIO()
     predict(open_run(run_folder), write_jsonl(tmp_path / "a.jsonl", rows), out, **quiet)
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
-    assert lines[1] == {"summary": "", "score": None}
+    assert lines[1] == lines[3] == {"summary": "", "score": None}
     assert lines[2]["summary"]
     said = capsys.readouterr().err
-    assert "1 of 3 articles were longer than 32 tokens and were cut." in said
-    assert "1 of 3 articles are empty: their summaries are empty." in said
+    assert "1 of 4 articles were longer than 32 tokens and were cut." in said
+    assert "2 of 4 articles are empty: their summaries are empty." in said
 
 
 def test_summarize_and_embed(run_folder, files, tmp_path):

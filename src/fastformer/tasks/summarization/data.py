@@ -7,6 +7,7 @@ tokens are the summary's. So everything that encoded texts have serves documents
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -16,13 +17,15 @@ from fastformer.data.batches import EncodedTexts, EncodedTextsWriter, Subset, pa
 from fastformer.data.tokenizers import encode_batch
 from fastformer.errors import UserError
 from fastformer.progress import progress_bar, say
-from fastformer.tasks.summarization.documents import Document, Documents
+from fastformer.tasks.summarization.documents import Documents
 
 END = "[END]"  # in tokenizers that have no such token
 IGNORED = -100  # the label of padding
 MOST_VALIDATION_DOCUMENTS = 1000
 _SUMMARY_WEIGHT = 8  # a token of a summary has the whole vocabulary in its sums: it costs as much as so many others
 _CHUNK = 256  # documents, in memory together
+
+Item = TypeVar("Item")
 
 
 class Pairs(Subset):
@@ -94,8 +97,8 @@ class DocumentCollator:
         return {**pad_batch(articles, self.pad_token_id), "labels": targets}
 
 
-def in_chunks(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    """Consecutive documents, a few hundred at a time."""
-    remaining = iter(documents)
+def in_chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """Consecutive documents or articles, a few hundred at a time."""
+    remaining = iter(items)
     while chunk := list(islice(remaining, _CHUNK)):
         yield chunk

@@ -180,7 +180,7 @@ def generation_config(preset: Preset, config: FastformerConfig, tokenizer: PreTr
         num_beams=preset.beams,
         max_new_tokens=preset.max_summary_length,
         min_new_tokens=1,
-        no_repeat_ngram_size=preset.no_repeat_ngrams,
+        no_repeat_ngram_size=preset.no_repeat_ngrams,  # pieces to transformers, words to our `Summarizer`
         length_penalty=preset.length_penalty,
         suppress_tokens=never or None,
         decoder_start_token_id=config.decoder_start_token_id,

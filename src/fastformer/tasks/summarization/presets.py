@@ -25,7 +25,7 @@ class Preset:
     model: dict[str, Any] = field(default_factory=dict)  # fields of FastformerConfig
     min_frequency: int = 2
     beams: int = 5
-    no_repeat_ngrams: int = 0  # a run of so many words is not written twice; 0: it may be
+    no_repeat_ngrams: int = 0  # a run of so many words is not written twice (repeats.py); 0: it may be
     length_penalty: float = 1.0  # a summary's score is its log-probability by its length to this power
     adapt_init: bool = True  # fit what --init gives to the data (warm_start.py); the paper takes GloVe as it is
 

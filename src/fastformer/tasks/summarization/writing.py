@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
+from transformers import LogitsProcessorList, PreTrainedTokenizerBase
 
 from fastformer.data.batches import pad_batch, token_budget_batches
 from fastformer.data.tokenizers import encode_batch
@@ -15,10 +15,12 @@ from fastformer.errors import UserError
 from fastformer.inference import BATCH_TOKENS
 from fastformer.machine import tune
 from fastformer.modeling import FastformerForConditionalGeneration
+from fastformer.modeling.seq2seq import EncoderOutput
 from fastformer.progress import progress_bar, quiet_libraries, say
 from fastformer.run_folder import Run
 from fastformer.tasks.summarization.data import in_chunks
-from fastformer.tasks.summarization.documents import Document, tidy
+from fastformer.tasks.summarization.documents import tidy
+from fastformer.tasks.summarization.repeats import NoRepeatedWords
 
 _MOST_DOCUMENTS = 32  # of a batch: each has a beam's worth of rows over the whole vocabulary
 
@@ -39,6 +41,8 @@ class Summarizer:
         tune()
         self.model, self.tokenizer = model.eval(), tokenizer
         self.beams = beams or model.generation_config.num_beams or 1
+        words = model.generation_config.no_repeat_ngram_size
+        self.rules = LogitsProcessorList([NoRepeatedWords(tokenizer, words)] if words else [])
         self.cut = self.empty = self.count = 0
         self.seconds = 0.0
 
@@ -58,8 +62,8 @@ class Summarizer:
             def done(count: int) -> None:
                 advance(count, note=f"{self.count / self.seconds:.1f} documents a second")
 
-            for chunk in in_chunks(map(Document, articles)):
-                yield from self._write([document.article for document in chunk], done)
+            for chunk in in_chunks(articles):
+                yield from self._write(chunk, done)
 
     def warn(self) -> None:
         """One line each if any article was cut, or empty."""
@@ -73,13 +77,14 @@ class Summarizer:
         encoded, cut = encode_batch(self.tokenizer, articles, self.tokenizer.model_max_length)
         self.cut += cut
         lengths = np.array([len(ids) for ids in encoded])
+        marks = self.tokenizer.num_special_tokens_to_add()  # a foreign tokenizer's own, around every text
         found = [Written("", None)] * len(articles)
         batches = token_budget_batches(lengths, BATCH_TOKENS)
         for batch in (
             part for whole in batches for part in np.split(whole, range(_MOST_DOCUMENTS, len(whole), _MOST_DOCUMENTS))
         ):
             start = perf_counter()
-            full = [row for row in batch if articles[row].strip()]
+            full = [row for row in batch if lengths[row] > marks and _is_visible(articles[row])]
             self.empty += len(batch) - len(full)
             if full:
                 for row, written in zip(full, self._generate([encoded[row] for row in full]), strict=True):
@@ -91,20 +96,32 @@ class Summarizer:
     @torch.inference_mode()
     def _generate(self, articles: list[np.ndarray]) -> Iterator[Written]:
         inputs = pad_batch(articles, self.tokenizer.pad_token_id)
+        ids, mask = (tensor.to(self.model.device) for tensor in inputs.values())
+        source = self.model.get_encoder()(ids, mask).last_hidden_state
         with quiet_libraries():
-            output = self.model.generate(
-                **{name: tensor.to(self.model.device) for name, tensor in inputs.items()},
+            sequences = self.model.generate(
+                ids,
+                attention_mask=mask,
+                encoder_outputs=EncoderOutput(last_hidden_state=source, source_ids=ids),
                 num_beams=self.beams,
-                return_dict_in_generate=True,
-                output_scores=True,
+                no_repeat_ngram_size=0,
+                logits_processor=self.rules,
             )
-        summaries = self.tokenizer.batch_decode(output.sequences, skip_special_tokens=True)
-        return map(Written, map(tidy, summaries), self._scores(output).tolist())
+        summaries = self.tokenizer.batch_decode(sequences, skip_special_tokens=True)
+        scores = map(self._score, sequences[:, 1:], source.split(1), ids.split(1), mask.split(1))
+        return map(Written, map(tidy, summaries), list(scores))
 
-    def _scores(self, output) -> Tensor:
-        """Mean log-probability of the words written."""
-        if self.beams > 1:
-            return output.sequences_scores
-        words = self.model.compute_transition_scores(output.sequences, output.scores, normalize_logits=True)
-        real = words.isfinite() & (output.sequences[:, 1:] != self.tokenizer.pad_token_id)
-        return words.where(real, 0).sum(dim=1) / real.sum(dim=1).clamp(min=1)
+    def _score(self, written: Tensor, source: Tensor, source_ids: Tensor, mask: Tensor) -> float:
+        """Mean log-probability of a summary's words and of its end, whatever the rules of `generate` left to choose.
+
+        Read back all at once, one document at a time: every word has the whole vocabulary beside it.
+        """
+        ends = (written == self.model.config.eos_token_id).long()
+        words = written[ends.cumsum(dim=0) == ends]  # up to the first end
+        encoded = EncoderOutput(last_hidden_state=source, source_ids=source_ids)
+        return -self.model(attention_mask=mask, encoder_outputs=encoded, labels=words[None]).loss.item()
+
+
+def _is_visible(text: str) -> bool:
+    """Whether anything would be seen of a text: not with white space, control and zero-width characters alone."""
+    return any(character.isprintable() and not character.isspace() for character in text)
