@@ -122,7 +122,7 @@ def test_splits_may_be_folders_of_stories(tmp_path):
     found = prepare_summarization(dataset, scale, tmp_path, show_progress=False)
     assert found.about["rows"] == {"train": 2, "validation": 3, "test": 3}
     assert found.about["rows_in_source"]["train"] == 3
-    assert next(read_documents(found.files["test"])) == Document("Story 0 of test.", "A 0")
+    assert next(read_documents(found.files["test"])) == Document("Story 0 of test.", "A 0 .")
     assert prepare_summarization(dataset, scale, tmp_path, show_progress=False) == found
 
 

@@ -219,14 +219,19 @@ def picker(choose: Choose) -> Callable[[str, Any], Record]:
             raise UserError(f'{where}: {kind_of(record)}, not a JSON object; write {{"text": …, "label": …}}')
         columns = columns or choose(list(record))
         text, label = map(record.get, columns)
-        if type(text) is str and not text.isascii():
-            try:
-                text.encode()
-            except UnicodeEncodeError:  # JSON can spell half a surrogate pair, which is no character: make it U+FFFD
-                text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        return where, text, label
+        return where, whole_characters(text) if type(text) is str else text, label
 
     return pick
+
+
+def whole_characters(text: str) -> str:
+    """The text with U+FFFD for each half of a surrogate pair, which is no character; JSON can spell one."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
 
 
 def _read_parquet(file: io.BufferedReader, name: str, choose: Choose) -> Iterator[Record]:

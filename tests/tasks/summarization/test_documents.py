@@ -44,10 +44,13 @@ def test_columns_are_recognised_or_named(tmp_path):
 
 def test_stories_of_cnn_and_daily_mail(tmp_path):
     (tmp_path / "cnn" / "stories").mkdir(parents=True)
-    story = "(CNN) -- A cat sat.\n\nIt slept.\n\n@highlight\n\nNEW: a cat\n\n@highlight\n\nIt slept\n"
+    story = '(CNN) -- A cat sat.\n\nIt slept.\n\n@highlight\n\nNEW: a cat\n\n@highlight\n\nIt said: "Now!"\n'
     (tmp_path / "cnn" / "stories" / "b.story").write_text(story, encoding="utf-8")
     (tmp_path / "cnn" / "stories" / "a.story").write_text("\n@highlight\nonly this", encoding="utf-8")
-    found = [Document("", "only this"), Document("(CNN) -- A cat sat.\nIt slept.", "NEW: a cat\nIt slept")]
+    found = [
+        Document("", "only this ."),  # a full stop: words have no new line between highlights
+        Document("(CNN) -- A cat sat.\nIt slept.", 'NEW: a cat .\nIt said: "Now!"'),
+    ]
     assert list(read_documents(str(tmp_path / "cnn"))) == found
     assert list(read_documents(str(tmp_path / "cnn" / "stories" / "b.story"))) == found[1:]
 
@@ -63,6 +66,12 @@ def test_papers_of_cohan_et_al_are_json_in_txt_files(tmp_path):
     }
     source = write_jsonl(tmp_path / "train.txt", [paper])
     assert list(read_documents(source)) == [Document("cells divide .\nthey grow .", "cells .\ngrowth .")]
+
+
+def test_half_a_surrogate_pair_becomes_a_replacement_character(tmp_path):
+    source = tmp_path / "a.jsonl"
+    source.write_text(r'{"article": ["a \ud83d b"], "summary": "\ude00 \ud83d\ude00"}' + "\n", encoding="utf-8")
+    assert list(read_documents(str(source))) == [Document("a \ufffd b", "\ufffd \N{GRINNING FACE}")]
 
 
 def test_articles_alone(tmp_path):

@@ -1,9 +1,10 @@
 """A source -> documents (article, summary), a few at a time, so that a collection may be larger than memory.
 
 A source is a CSV, TSV, JSONL or Parquet file (plain or .gz) with a column for each; CNN/DailyMail as published, a
-folder of `.story` files with `@highlight` before each line of the summary; the PubMed and arXiv files of Cohan et al.
-(2018), one JSON object a line with lists of sentences, `<S>` around those of the summary, whatever the file is called;
-a folder saved by `datasets`, a Hub name; or `builtin`: docstrings without their first line, which is the summary.
+folder of `.story` files with `@highlight` before each line of the summary (which gets a full stop where it has none);
+the PubMed and arXiv files of Cohan et al. (2018), one JSON object a line with lists of sentences, `<S>` around those of
+the summary, whatever the file is called; a folder saved by `datasets`, a Hub name; or `builtin`: docstrings without
+their first line, which is the summary.
 
 A new line ends a sentence. White space is otherwise of no meaning: runs of it become one space.
 """
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fastformer.data.corpus import builtin_rows
-from fastformer.data.formats import Format, Record, decode, guard, kind_of, opened
+from fastformer.data.formats import Format, Record, decode, guard, kind_of, opened, whole_characters
 from fastformer.data.tables import called, open_records, recognise_column
 from fastformer.data.tokenizers import split_sentences
 from fastformer.errors import UserError
@@ -29,6 +30,7 @@ SUMMARY_COLUMNS = ("summary", "abstract", "abstract_text", "highlights", "headli
 
 _STORY = ".story"
 _HIGHLIGHT = "@highlight"
+_ENDS = re.compile(r"""[.!?…。！？]["'\u201d\u2019)\]]*$""")
 _SENTENCE_MARK = re.compile(r"</?S>")
 _PARAGRAPHS = re.compile(r"\n\s*\n")
 _IDEOGRAPHIC_STOP = re.compile(r"(?<=[。！？])")
@@ -140,11 +142,11 @@ def _documents(name: str, records: Iterator[Record], with_summary: bool) -> Iter
 def _text(where: str, value: Any, role: str) -> str:
     """A string, or the sentences of a list, one a line."""
     if isinstance(value, list | tuple) and all(isinstance(sentence, str) for sentence in value):
-        return tidy("\n".join(_SENTENCE_MARK.sub(" ", sentence) for sentence in value))
+        value = "\n".join(_SENTENCE_MARK.sub(" ", sentence) for sentence in value)
     if not isinstance(value, str):
         kind = "missing" if value is None else f"{kind_of(value)}, not text"
         raise UserError(f"{where}: the {role} is {kind}; mend the row, or choose another column with --{role}-column")
-    return tidy(value)
+    return tidy(whole_characters(value))
 
 
 def _choose_columns(
@@ -178,7 +180,12 @@ def _stories(path: Path) -> Iterator[Record]:
     for file in sorted(path.rglob(f"*{_STORY}")) if path.is_dir() else [path]:
         with open(file, "rb") as stream:
             article, *highlights = "".join(decode(stream, str(file))).split(_HIGHLIGHT)
-        yield str(file), article, "\n".join(highlights)
+        yield str(file), article, "\n".join(map(_closed, filter(None, map(str.strip, highlights))))
+
+
+def _closed(highlight: str) -> str:
+    """A highlight with a full stop: tokenizers of words drop the new line that would part it from the next one."""
+    return highlight if _ENDS.search(highlight) else f"{highlight} ."
 
 
 def _is_story_folder(source: str) -> bool:
