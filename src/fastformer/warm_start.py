@@ -13,8 +13,9 @@ On little data vectors move slowly (`table_rate`). docs/LOG.md has what was comp
 this and take the vectors as they are.
 
 An earlier run of ours gives all weights that mean the same here: the vectors of the words that both vocabularies have
-(the other words start at random, with the same mean and covariance), the encoder where mixer, names and shapes agree,
-word pairs where the vocabularies are the same, and the head where the labels are the same too.
+(the other words start at random, with the same mean and covariance), the encoder where mixer, names and shapes agree, a
+decoder and its copying likewise, word pairs where all its words have the same numbers here, and a head where what it
+predicts is the same: the labels, or the words.
 """
 
 from pathlib import Path
@@ -147,7 +148,7 @@ def _start_from_run(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, 
         )
     weights, state = run.load_weights(), model.state_dict()
     vocabulary, their_vocabulary = tokenizer.get_vocab(), run.load_tokenizer().get_vocab()
-    same_words = vocabulary == their_vocabulary
+    same_numbers = their_vocabulary.items() <= vocabulary.items()  # there may be new words here, such as [END]
     taken = [
         name
         for name, value in weights.items()
@@ -155,7 +156,9 @@ def _start_from_run(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, 
         and state[name].shape == value.shape
         and (
             (name.startswith("fastformer.") and name not in (WORDS, PAIRS) and theirs.mixer == ours.mixer)
-            or (name == PAIRS and same_words)
+            or (name.startswith(("decoder.", "copying.")) and theirs.decoder_mixer == ours.decoder_mixer)
+            or (name == PAIRS and same_numbers)
+            or (name == "lm_head.bias" and vocabulary == their_vocabulary)
             or (name.startswith("classifier.") and _same_labels(theirs, ours))
         )
     ]

@@ -5,6 +5,7 @@ import json
 import shutil
 import signal
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,12 +15,14 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import fastformer.training
 from fastformer.cli import main
-from fastformer.data.tokenizers import encode_batch
+from fastformer.data.tokenizers import encode_batch, load_tokenizer
 from fastformer.errors import Interrupted, UserError
 from fastformer.run_folder import open_run
+from fastformer.tasks import masked_words
 from fastformer.tasks.summarization import embed, evaluate, predict, summarize, train
 from fastformer.tasks.summarization.presets import get_preset
 from fastformer.tasks.summarization.writing import Summarizer
+from fastformer.warm_start import PAIRS, WORDS
 
 from ..conftest import write_jsonl
 from .conftest import TINY, make_documents
@@ -183,18 +186,46 @@ def test_mistakes_are_one_line_and_leave_nothing(files, tmp_path, options, messa
     assert not (tmp_path / "run").exists()
 
 
-def test_a_start_from_glove_and_from_another_run(files, run_folder, tmp_path):
-    vectors, numbers = tmp_path / "glove.txt", np.random.default_rng(0).normal(size=(3, 32))
+still = {"preset": TINY, "epochs": 1, "learning_rate": 1e-12, **quiet}  # the weights stay where they start
+
+
+def test_a_start_from_glove(files, tmp_path):
+    vectors, numbers = tmp_path / "glove.txt", np.random.default_rng(0).normal(size=(3, 32)).round(4)
     rows = zip(("anna", "bert", "boat"), numbers, strict=True)
-    vectors.write_text("".join(f"{word} {' '.join(f'{x:.4f}' for x in row)}\n" for word, row in rows), "utf-8")
-    for init, name in ((str(vectors), "glove"), (str(run_folder), "run")):
-        train(files["train"], output=tmp_path / name, preset=TINY, epochs=1, init=init, **quiet)
-        assert open_run(tmp_path / name).record["init"] == init
-        assert all(weight.isfinite().all() for weight in load_file(tmp_path / name / "model.safetensors").values())
-    assert (
-        AutoTokenizer.from_pretrained(tmp_path / "run").get_vocab()
-        == AutoTokenizer.from_pretrained(run_folder).get_vocab()
+    vectors.write_text("".join(f"{word} {' '.join(map(str, row))}\n" for word, row in rows), "utf-8")
+    train(
+        files["train"],
+        output=tmp_path / "run",
+        **{**still, "preset": replace(TINY, adapt_init=False)},
+        init=str(vectors),
     )
+    started, words = load_file(tmp_path / "run" / "model.safetensors")[WORDS], load_tokenizer(tmp_path / "run").vocab
+    np.testing.assert_allclose(started[[words[word] for word in ("anna", "bert", "boat")]], numbers, atol=1e-5)
+
+
+def test_a_start_from_another_summarizer_takes_all_of_it(files, run_folder, tmp_path):
+    train(files["train"], output=tmp_path / "run", **still, init=str(run_folder))
+    assert open_run(tmp_path / "run").record["init"] == str(run_folder)
+    before, after = (load_file(folder / "model.safetensors") for folder in (run_folder, tmp_path / "run"))
+    assert before.keys() == after.keys()
+    for name, weight in before.items():
+        torch.testing.assert_close(after[name], weight, rtol=0, atol=1e-6, msg=name)
+
+
+def test_a_start_from_masked_words_takes_the_encoder_and_its_word_pairs(files, tmp_path):
+    texts = write_jsonl(tmp_path / "texts.jsonl", ({"text": one["article"]} for one in make_documents(120, 0)))
+    masked_words.train(texts, output=tmp_path / "words", tokenizer="word", epochs=1, **quiet)
+    before = load_file(tmp_path / "words" / "model.safetensors")
+    assert before[PAIRS].any()
+    config = open_run(tmp_path / "words").load_config()
+    alike = {name: getattr(config, name) for name in ("hidden_size", "num_attention_heads")}
+    preset = replace(TINY, model={**TINY.model, **alike})
+    train(files["train"], output=tmp_path / "run", **{**still, "preset": preset}, init=str(tmp_path / "words"))
+    after = load_file(tmp_path / "run" / "model.safetensors")
+    for name in (PAIRS, *(name for name in after if ".mixer." in name and name.startswith("fastformer."))):
+        torch.testing.assert_close(after[name], before[name], rtol=0, atol=1e-6, msg=name)
+    assert len(after[WORDS]) == len(before[WORDS]) + 1  # [END]
+    torch.testing.assert_close(after[WORDS][:-1], before[WORDS], rtol=0, atol=1e-6)
 
 
 def test_the_papers_table_of_hyper_parameters():
