@@ -157,10 +157,7 @@ class FastformerDecoder(FastformerPreTrainedModel):
         past, length = 0 if cache is None else cache.get_seq_length(), x.shape[1]
         mask = None if attention_mask is None else attention_mask.bool()
         if mask is not None and mask.ndim != 2:
-            raise ValueError(
-                f"attention_mask has {mask.ndim} dimensions, not (batch, tokens): caches of a fixed size "
-                "(cache_implementation='static') are not supported; leave cache_implementation out"
-            )
+            raise ValueError(f"attention_mask has {mask.ndim} dimensions, not (batch, tokens)")
         if mask is not None and mask.shape[1] != past + length:
             raise ValueError(
                 f"attention_mask has {mask.shape[1]} columns for {length} tokens after {past} in the cache: "
@@ -193,6 +190,11 @@ class FastformerDecoder(FastformerPreTrainedModel):
             return None
         if cache is None:
             cache = DynamicCache() if use_cache else None
+        if cache is not None and cache.is_compileable:  # its places are all there from the start, the unwritten too
+            raise ValueError(
+                "caches of a fixed size (StaticCache, cache_implementation='static') are not supported: "
+                "leave cache_implementation out, or give a DynamicCache"
+            )
         if cache is not None and self.has_cross_attention and not isinstance(cache, EncoderDecoderCache):
             cache = EncoderDecoderCache(cache, DynamicCache())
         return cache

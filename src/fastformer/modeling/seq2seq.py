@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from transformers import Cache, GenerationMixin
+from transformers import Cache, EncoderDecoderCache, GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 from transformers.utils import can_return_tuple
 
@@ -93,6 +93,12 @@ class FastformerForConditionalGeneration(FastformerPreTrainedModel, GenerationMi
     def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
         """Replace the output matrix."""
         self.lm_head = new_embeddings
+
+    def _reorder_cache(self, cache: EncoderDecoderCache, beams: Tensor) -> EncoderDecoderCache:
+        """Called by beam search. A beam takes the place of another of the same source, whose keys and values are the
+        same for all: only what was written is moved."""
+        cache.self_attention_cache.reorder_cache(beams)
+        return cache
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """The labels moved one place to the right, after the start token; padding in place of -100."""

@@ -41,8 +41,8 @@ def test_the_loss_is_the_models_own(batch, settings):
         loss.backward()
     theirs = dict(model.named_parameters())
     for name, parameter in learner.named_parameters():
-        if parameter.grad is not None:
-            torch.testing.assert_close(parameter.grad, theirs[name].grad, atol=1e-5, rtol=1e-4, msg=name)
+        assert parameter.grad is not None, name
+        torch.testing.assert_close(parameter.grad, theirs[name].grad, atol=1e-5, rtol=1e-4, msg=name)
 
     found = validation_scores(learner.eval()(**batch).logits.detach().numpy())
     assert found["log_likelihood"] == pytest.approx(-model.eval()(**batch).loss.item(), rel=1e-5)
