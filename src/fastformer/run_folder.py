@@ -30,7 +30,7 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrain
 
 from fastformer.data.tokenizers import load_tokenizer
 from fastformer.errors import UserError
-from fastformer.files import explain_full_disk, write_json
+from fastformer.files import explain_full_disk, write_json, writing_aside, writing_text
 from fastformer.modeling import FastformerConfig
 from fastformer.onnx_model import MODEL_FILE, OnnxClassifier
 from fastformer.progress import quiet_libraries
@@ -200,6 +200,14 @@ def save_run(
         for name, table in (tables or {}).items():
             parquet.write_table(table, aside / f"{name}.parquet")
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+
+
+def save_results(folder: Path, metrics: dict[str, Any], card: str) -> None:
+    """Replace metrics.json and README.md of a finished run."""
+    with writing_aside(folder / "metrics.json") as aside:
+        write_json(aside, metrics)
+    with writing_text(folder / "README.md") as file:
+        file.write(card)
 
 
 @contextmanager

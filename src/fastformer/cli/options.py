@@ -44,6 +44,12 @@ AnyLabelColumn = Annotated[
     ),
 ]
 Beams = Annotated[int | None, typer.Option(min=1, help="Beam size [default: that of the preset].")]
+Language = Annotated[
+    str | None,
+    typer.Option(
+        help="A two-letter code. en: words are stemmed for ROUGE; else they are not [default: as letters tell]."
+    ),
+]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as `fastformer train` leaves it.")]
 Texts = Annotated[
     str, typer.Argument(metavar="FILE", help="A table, a .txt of one text a line, or - for standard input.")

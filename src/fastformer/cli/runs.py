@@ -24,6 +24,8 @@ from fastformer.cli.options import (
 )
 from fastformer.errors import UserError
 
+RunBeams = Annotated[int | None, typer.Option(min=1, help="Summarization: beam size [default: the run's].")]
+
 
 def evaluate(
     run: RunFolder,
@@ -33,6 +35,11 @@ def evaluate(
     plot: Annotated[
         Path | None, typer.Option(help="Conversion: write a plot (.png) of how far the probabilities are right.")
     ] = None,
+    language: Annotated[
+        str | None,
+        typer.Option(help="Summarization: a two-letter code; words are stemmed if it is en [default: the run's]."),
+    ] = None,
+    beams: RunBeams = None,
     json_: Json = False,
 ) -> None:
     """Score a trained model on labelled data.
@@ -45,11 +52,9 @@ def evaluate(
     """
     opened, task = _open(run)
     columns = {"text_column": text_column, "label_column": label_column}
-    if plot is not None:
-        if opened.task != "conversion":
-            raise UserError(f"--plot: a run of {opened.task} has no such plot; only conversion has")
-        columns["plot"] = plot
-    result = task.evaluate(opened, data, **columns, show_progress=not json_)
+    own = _only_for(opened, "conversion", plot=plot)
+    own |= _only_for(opened, "summarization", language=language, beams=beams)
+    result = task.evaluate(opened, data, **columns, **own, show_progress=not json_)
     if json_:
         return print_json(result)
     if opened.task == "summarization":
@@ -63,6 +68,7 @@ def predict(
     output: Annotated[Path | None, typer.Option(help="Write here instead of to standard output.")] = None,
     text_column: AnyTextColumn = None,
     format: InputFormat = None,
+    beams: RunBeams = None,
 ) -> None:
     """Predict labels: one JSON object a line with the label and all probabilities, in input order.
 
@@ -73,6 +79,7 @@ def predict(
     A summarizer writes the summary of each article and its score, the mean log-probability of the summary's words.
     """
     opened, task = _open(run)
+    own = _only_for(opened, "summarization", beams=beams)
     from fastformer.files import writing_text
 
     destination = nullcontext(sys.stdout) if output is None else writing_text(output)
@@ -83,6 +90,7 @@ def predict(
             out,
             text_column=text_column,
             format=_format(data, format),
+            **own,
             show_progress=output is not None or not sys.stdout.isatty(),
         )
     if output is not None and hasattr(task, "zip_prediction"):
@@ -157,6 +165,14 @@ def _open(folder: Path) -> tuple[Any, Any]:
 
     run = open_run(folder)
     return run, task_module(run.task)
+
+
+def _only_for(run: Any, task: str, **options: Any) -> dict[str, Any]:
+    """Those options of one task that are given; they are an error with a run of another."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if given and run.task != task:
+        raise UserError(f"--{next(iter(given))}: a run of {run.task} has no use for it; only {task} has")
+    return given
 
 
 def _format(data: str, format: Format | None) -> str | None:

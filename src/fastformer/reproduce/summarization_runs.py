@@ -25,6 +25,7 @@ from fastformer.reproduce.comparison import chosen
 from fastformer.reproduce.datasets import SPLITS, Dataset, digest, file_stamp
 from fastformer.reproduce.grid import Job, Metrics, train_or_go_on
 from fastformer.reproduce.recipes import Variant, scale_fields
+from fastformer.run_folder import open_run
 from fastformer.tasks.summarization import verbs
 from fastformer.tasks.summarization.documents import Document, Documents
 from fastformer.tasks.summarization.metrics import ROUGE
@@ -98,10 +99,12 @@ def prepare_summarization(
     files, counts, rows, content = {}, {}, {}, hashlib.blake2b(digest_size=16)
     with explain_full_disk(place), progress_bar(f"Reading {dataset.name}", show=show_progress) as advance:
         place.mkdir(parents=True, exist_ok=True)
-        for number, (split, source) in enumerate(sources.items()):
+        for split, source in sources.items():
             documents = Documents(source, *columns, split=split)
             counts[split] = sum(1 for _ in _counted(documents, advance))
-            drawn = np.random.default_rng([seed, number]).permutation(counts[split])[: scale.rows.get(split)]
+            drawn = np.random.default_rng([seed, SPLITS.index(split)]).permutation(counts[split])[
+                : scale.rows.get(split)
+            ]
             rows[split], kept = len(drawn), set(drawn.tolist())
             files[split] = str((place / f"{split}.jsonl").resolve())
             with writing_text(files[split]) as file:
@@ -207,7 +210,11 @@ def _train(job: Job, folder: Path, show: bool) -> Metrics:
         overwrite=True,
         show_progress=show,
     )
-    return train_or_go_on(folder, train)
+    metrics = train_or_go_on(folder, train)
+    if "test" not in metrics:  # stopped while it was scored
+        run, seed = open_run(folder), job.settings["seed"]
+        metrics["test"] = verbs.evaluate(run, job.inputs["test"], seed=seed, show_progress=show)
+    return metrics
 
 
 def measure_steps(presets: dict[str, Preset], length: int, steps: int) -> dict[str, Any]:

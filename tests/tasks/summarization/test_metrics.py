@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 
-from fastformer.tasks.summarization.baselines import baseline_summaries, sentences_to_take
+from fastformer.errors import UserError
+from fastformer.tasks.summarization.baselines import baseline_summaries
 from fastformer.tasks.summarization.metrics import (
     ENGLISH,
     OTHER,
     LanguageDetector,
     UnicodeWords,
+    language_code,
     mean_and_interval,
     rouge,
     rouge_of_each,
@@ -51,6 +53,13 @@ def test_language_by_letters():
     assert LanguageDetector().language() == ENGLISH
 
 
+def test_languages_are_two_letters():
+    assert [language_code(given) for given in ("en", "EN", "vi", "other")] == ["en", "en", "vi", "other"]
+    for given in ("english", "en-US", "e", "eng", "12"):
+        with pytest.raises(UserError, match=f"--language {given}: give a two-letter code, such as en"):
+            language_code(given)
+
+
 def test_intervals_hold_the_mean_and_narrow_with_documents():
     scores = np.random.default_rng(0).random((400, 4))
     many, few = mean_and_interval(scores), mean_and_interval(scores[:25])
@@ -67,15 +76,15 @@ def test_intervals_hold_the_mean_and_narrow_with_documents():
 
 def test_baselines_take_sentences():
     articles = ["One. Two. Three. Four.", "Alone"]
-    found = baseline_summaries(articles, 3, seed=0)
+    found = baseline_summaries(articles, seed=0)
+    assert list(found) == ["lead 3", "random 3", "lead 1", "random 1"]
+    assert found["lead 1"] == ["One.", "Alone"]
     assert found["lead 3"] == ["One.\nTwo.\nThree.", "Alone"]
     assert found["random 3"][1] == "Alone"
     drawn = found["random 3"][0].split("\n")
     assert len(drawn) == 3
     assert drawn == sorted(drawn, key=articles[0].index)  # in the order of the article
-    assert found == baseline_summaries(articles, 3, seed=0)
-    assert sentences_to_take(["A title", "Another."]) == 1
-    assert sentences_to_take(["One. Two. Three.", "One."]) == 3
+    assert found == baseline_summaries(articles, seed=0)
 
 
 def test_a_perfect_summary():

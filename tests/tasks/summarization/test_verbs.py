@@ -19,7 +19,7 @@ from fastformer.data.tokenizers import encode_batch, load_tokenizer
 from fastformer.errors import Interrupted, UserError
 from fastformer.run_folder import open_run
 from fastformer.tasks import masked_words
-from fastformer.tasks.summarization import embed, evaluate, predict, summarize, train
+from fastformer.tasks.summarization import embed, evaluate, predict, summarize, train, verbs
 from fastformer.tasks.summarization.presets import get_preset
 from fastformer.tasks.summarization.writing import Summarizer
 from fastformer.warm_start import PAIRS, WORDS
@@ -42,7 +42,7 @@ def test_training_learns_and_leaves_a_run(run_folder):
     metrics = json.loads((run_folder / "metrics.json").read_text(encoding="utf-8"))
     assert metrics["rows"] == {"train": 108, "validation": 12}
     assert metrics["validation"]["perplexity"] < metrics["epochs"][0]["perplexity"] / 2
-    assert list(metrics["test"]["summaries"]) == ["model", "lead 1", "random 1"]
+    assert list(metrics["test"]["summaries"]) == ["model", "lead 3", "random 3", "lead 1", "random 1"]
     assert (run_folder / "generation_config.json").is_file()
     assert not (run_folder / "checkpoints").exists()
     card = (run_folder / "README.md").read_text(encoding="utf-8")
@@ -125,7 +125,17 @@ def test_summarize_and_embed(run_folder, files, tmp_path):
 def test_the_command_line(run_folder, files, tmp_path, monkeypatch, capsys):
     code, out, _ = run_cli(monkeypatch, capsys, "evaluate", run_folder, files["test"])
     assert code == 0
-    assert all(part in out for part in ("model", "lead 1", "random 1", "R-Lsum", "documents a second"))
+    assert all(part in out for part in ("model", "lead 3", "random 1", "R-Lsum", "documents a second"))
+    assert "words are stemmed. Beam 2," in out
+    code, out, _ = run_cli(
+        monkeypatch, capsys, "evaluate", run_folder, files["test"], "--language", "VI", "--beams", "1"
+    )
+    assert code == 0
+    assert "words are not stemmed. Beam 1," in out
+    code, out, _ = run_cli(monkeypatch, capsys, "predict", run_folder, files["test"], "--beams", "1")
+    expected = io.StringIO()
+    predict(open_run(run_folder), files["test"], expected, beams=1, **quiet)
+    assert (code, out) == (0, expected.getvalue())
     article = tmp_path / "article.txt"
     article.write_text("Today anna bought a boat.", encoding="utf-8")
     code, out, _ = run_cli(monkeypatch, capsys, "summarize", run_folder, article, "--beams", "3")
@@ -142,6 +152,11 @@ def test_a_run_of_another_task_is_refused(run_folder, tmp_path, monkeypatch, cap
     (other / "run.json").write_text(json.dumps(record | {"task": "masked-words"}), encoding="utf-8")
     code, _, said = run_cli(monkeypatch, capsys, "summarize", other, "article.txt")
     assert code == 2
+    for options in (("evaluate", "--language", "en"), ("evaluate", "--beams", "2"), ("predict", "--beams", "2")):
+        verb, option, value = options
+        code, _, refused = run_cli(monkeypatch, capsys, verb, other, "builtin", option, value)
+        assert code == 2
+        assert f"{option}: a run of masked-words has no use for it; only summarization has" in refused
     assert said.strip() == (
         f"fastformer: {other}: a run of masked-words, which writes no summaries; give a run of `train summarization`"
     )
@@ -178,12 +193,34 @@ def test_resumed_training_ends_with_the_same_weights(files, tmp_path, monkeypatc
         ({"train": "-"}, "give files, not standard input"),
         ({"summary_column": "abstract"}, "no column 'abstract'; columns found: article, summary"),
         ({"init": "none.txt"}, "none.txt: no such file or folder"),
+        ({"language": "english"}, "--language english: give a two-letter code"),
     ],
 )
 def test_mistakes_are_one_line_and_leave_nothing(files, tmp_path, options, message):
     with pytest.raises(UserError, match=message):
         train(**{"train": files["train"], "preset": TINY, **options}, output=tmp_path / "run", **quiet)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_bad_test_row_is_found_before_the_training(files, tmp_path, monkeypatch):
+    rows = write_jsonl(tmp_path / "test.jsonl", [*make_documents(2, 0), {"article": "x", "summary": None}])
+    monkeypatch.setattr(verbs, "fit_summarizer", None)
+    with pytest.raises(UserError, match=r"test.jsonl, line 3: the summary is missing"):
+        train(files["train"], test=rows, output=tmp_path / "run", preset=TINY, **quiet)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_model_is_safe_before_it_is_scored(files, run_folder, tmp_path, monkeypatch):
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(verbs, "_score", fail)
+        train(files["train"], test=files["test"], output=tmp_path / "run", preset=TINY, **quiet)
+    run = open_run(tmp_path / "run")
+    assert "test" not in run.load_metrics()
+    expected = open_run(run_folder).load_metrics()["test"]["summaries"]
+    assert evaluate(run, files["test"], **quiet)["summaries"] == expected
 
 
 still = {"preset": TINY, "epochs": 1, "learning_rate": 1e-12, **quiet}  # the weights stay where they start

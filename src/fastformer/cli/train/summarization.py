@@ -9,6 +9,7 @@ from fastformer.cli.options import (
     ArticleColumn,
     Beams,
     Json,
+    Language,
     Seed,
     SummaryColumn,
     print_json,
@@ -34,12 +35,7 @@ def train_summarization(
     test: Annotated[str | None, typer.Option(help="Documents that are only scored, at the end.")] = None,
     article_column: ArticleColumn = None,
     summary_column: SummaryColumn = None,
-    language: Annotated[
-        str | None,
-        typer.Option(
-            help="en: words are stemmed for ROUGE; any other: they are not [default: en, or as letters tell]."
-        ),
-    ] = None,
+    language: Language = None,
     mixer: Mixer = "fastformer",
     preset: Annotated[str, typer.Option(help="default, paper-cnn-dailymail or paper-pubmed.")] = "default",
     tokenizer: Tokenizer = None,

@@ -16,6 +16,7 @@ from rouge_score.rouge_scorer import RougeScorer
 from tokenizers import Regex, pre_tokenizers
 
 from fastformer.data.tokenizers import UNSPACED
+from fastformer.errors import UserError
 from fastformer.tasks.summarization.documents import sentences
 
 ENGLISH, OTHER = "en", "other"
@@ -24,6 +25,14 @@ DRAWS = 1000
 _LETTERS = 200_000  # enough to tell the language
 _FOREIGN_SHARE = 0.01  # English has fewer letters outside ASCII, other languages that have any have more
 _WORDS = rf"[{UNSPACED}]\p{{M}}*|[\p{{L}}\p{{M}}\p{{N}}&&[^{UNSPACED}]]+"
+
+
+def language_code(given: str) -> str:
+    """What `--language` says, in lower case: a two-letter code, or `other`."""
+    code = given.strip().lower()
+    if code != OTHER and not (len(code) == 2 and code.isascii() and code.isalpha()):
+        raise UserError(f"--language {given}: give a two-letter code, such as en (whose words are stemmed), or {OTHER}")
+    return code
 
 
 class LanguageDetector:

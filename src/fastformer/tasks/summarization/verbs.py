@@ -13,13 +13,13 @@ from fastformer.data.formats import decode, opened
 from fastformer.errors import UserError
 from fastformer.inference import TextRunner
 from fastformer.modeling.pooling import MeanPooling
-from fastformer.run_folder import CHECKPOINTS, Run, claim_output, save_run, unharmed
+from fastformer.run_folder import CHECKPOINTS, Run, claim_output, save_results, save_run, unharmed
 from fastformer.tasks import check_training
-from fastformer.tasks.summarization.baselines import baseline_summaries, sentences_to_take
+from fastformer.tasks.summarization.baselines import baseline_summaries
 from fastformer.tasks.summarization.card import model_card
 from fastformer.tasks.summarization.documents import Documents, read_documents, tidy
 from fastformer.tasks.summarization.fit import fit_summarizer
-from fastformer.tasks.summarization.metrics import rouge
+from fastformer.tasks.summarization.metrics import ENGLISH, language_code, rouge
 from fastformer.tasks.summarization.presets import Preset, get_preset
 from fastformer.tasks.summarization.writing import Summarizer
 from fastformer.vectors import write_vectors
@@ -57,6 +57,7 @@ def train(
     scored, at the end. `preset` is a name, or settings of one's own.
     """
     check_training((mixer,), (train, validation, test))
+    language = language and language_code(language)
     settings = (preset if isinstance(preset, Preset) else get_preset(preset, mixer)).with_overrides(
         tokenizer=tokenizer or tokenizer_of(init),
         max_length=max_length,
@@ -75,6 +76,8 @@ def train(
         documents = {
             split: Documents(str(source), **columns, split=split).check() for split, source in sources.items() if source
         }
+        if test:
+            sum(1 for _ in documents["test"])  # a row that is wrong shows now and not after the training
         fitted = fit_summarizer(
             documents["train"],
             documents.get("validation"),
@@ -86,10 +89,7 @@ def train(
             resume=resume,
             show_progress=show_progress,
         )
-    metrics = fitted.metrics()
-    if test:
-        summarizer = Summarizer(fitted.model, fitted.tokenizer)
-        metrics["test"] = _score(summarizer, documents["test"], fitted.language, seed, show_progress)
+    metrics, name = fitted.metrics(), folder.resolve().name
     record = {
         "task": "summarization",
         "mixer": mixer,
@@ -99,8 +99,12 @@ def train(
         "init": init,
         "data": {**{split: source and str(source) for split, source in sources.items()}, **columns},
     }
-    card = model_card(record, metrics, folder.resolve().name)
+    card = model_card(record, metrics, name)
     save_run(folder, fitted.model, fitted.tokenizer, record=record, metrics=metrics, card=card)
+    if test:  # last, for it takes long: whatever happens, the model is safe
+        summarizer = Summarizer(fitted.model, fitted.tokenizer)
+        metrics["test"] = _score(summarizer, documents["test"], fitted.language, seed, show_progress)
+        save_results(folder, metrics, model_card(record, metrics, name))
     return metrics
 
 
@@ -115,16 +119,17 @@ def evaluate(
     seed: int = 0,
     show_progress: bool = True,
 ) -> dict[str, Any]:
-    """ROUGE of a run on a file, beside two baselines: the first sentences of an article, and random ones.
+    """ROUGE of a run on a file, beside baselines: the first three sentences or one of an article, and random ones.
 
     `summaries` has of each the means in percent and 95% `intervals`. Columns are those of the training unless given.
     """
     if source == "-":
         raise UserError("scoring needs a file: standard input does not say which column is the summary")
+    language = language_code(language or run.record.get("language", ENGLISH))
     summarizer, data = Summarizer.of(run, beams), run.record.get("data", {})
     columns = (text_column or data.get("article_column"), label_column or data.get("summary_column"))
     documents = Documents(source, *columns, split="test")
-    return _score(summarizer, documents, language or run.record.get("language", "en"), seed, show_progress)
+    return _score(summarizer, documents, language, seed, show_progress)
 
 
 def predict(
@@ -220,8 +225,7 @@ def _score(
     written = [one.summary for one in summarizer(noting_references(), "Summarizing", show_progress)]
     documents.warn_about_empty()
     summarizer.warn()
-    taken = sentences_to_take(references)
-    summaries = {"model": written, **baseline_summaries(articles, taken, seed)}
+    summaries = {"model": written, **baseline_summaries(articles, seed)}
     return {
         "rows": len(references),
         "language": language,
