@@ -2,14 +2,17 @@
 
 import importlib
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
 from fastformer.errors import UserError
 from fastformer.reproduce import grid, table_summarization
 from fastformer.reproduce.datasets import Dataset
-from fastformer.reproduce.recipes import load_recipe
-from fastformer.reproduce.summarization_runs import prepare_summarization, run_job, summarization_scale
+from fastformer.reproduce.recipes import Claim, Variant, load_recipe
+from fastformer.reproduce.summarization_runs import prepare_summarization, run_job, summarization_scale, training_job
+from fastformer.tasks.summarization import verbs
 from fastformer.tasks.summarization.documents import Document, read_documents
 from fastformer.tasks.summarization.presets import get_preset
 
@@ -48,8 +51,9 @@ def made(folder, tmp_path_factory):
         return train(job, place, show)
 
     two = {**RECIPE, "variants": [one for one in RECIPE["variants"] if one.name in ("Transformer", "Fastformer")]}
-    claim = RECIPE["claims"][1]
-    two |= {"scales": {"small": SMALL}, "claims": [type(claim)(claim.quote, ["Fastformer"], ["Transformer"])]}
+    claims = [Claim("Of PubMed.", ["Fastformer"], ["Transformer"], paper=["pubmed"])]
+    claims.append(Claim("Of CNN/DM.", ["Fastformer"], ["Transformer"], paper=["cnn-dailymail"]))
+    two |= {"scales": {"small": SMALL}, "claims": claims}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(grid, "in_own_process", here)
         module = importlib.import_module("fastformer.reproduce.table_summarization")  # the package has the function
@@ -79,8 +83,19 @@ def test_the_report_has_ours_the_papers_and_the_baselines(made):
     for score in ("rouge1", "rouge2", "rougeL", "rougeLsum"):
         assert f"{found[score]['mean']:.2f} ± {found[score]['std']:.2f}" in ours
     assert all(number in ours for number in ("38.09", "15.44", "34.81"))
-    assert "| lead 1 " in text
-    assert "random 1" in text
+    assert all(f"| {name} " in text for name in ("lead 3", "random 3", "lead 1", "random 1"))
+    [header] = [line for line in text.splitlines() if line.startswith("| method ") and "ROUGE-1" in line]
+    columns = [column.strip() for column in header.split("|")]
+    assert [columns[columns.index(f"ROUGE-{one}") + 1] == "paper's" for one in ("1", "2", "L", "Lsum")] == [
+        True, True, False, True
+    ]  # fmt: skip
+    assert ours.split("|")[columns.index("ROUGE-Lsum") + 1].strip() == "34.81"
+    assert "> Of PubMed." in text
+    assert "Of CNN/DM." not in text  # these documents do not stand for it
+    [verdict] = [line for line in text.splitlines() if line.startswith("- things: ")]
+    assert [one for one in ("ROUGE-1 F", "ROUGE-2 F", "ROUGE-L F", "ROUGE-Lsum F") if one in verdict] == [
+        "ROUGE-1 F", "ROUGE-2 F", "ROUGE-Lsum F"
+    ]  # fmt: skip
     assert "stands for the paper's PubMed" in text
     assert "What 48 tokens cost" in text
     assert "40 train, 8 validation, 8 test documents" in text
@@ -92,8 +107,8 @@ def test_the_report_has_ours_the_papers_and_the_baselines(made):
 def test_the_recipe_has_the_papers_table():
     paper = {one.name: one.paper for one in RECIPE["variants"]}
     assert len(paper) == 7
-    assert paper["Transformer"]["cnn-dailymail"] == {"rouge1": 38.52, "rouge2": 16.04, "rougeL": 35.87}
-    assert paper["Poolingformer"]["pubmed"] == {"rouge1": 37.82, "rouge2": 15.15, "rougeL": 34.63}
+    assert paper["Transformer"]["cnn-dailymail"] == {"rouge1": 38.52, "rouge2": 16.04, "rougeLsum": 35.87}
+    assert paper["Poolingformer"]["pubmed"] == {"rouge1": 37.82, "rouge2": 15.15, "rougeLsum": 34.63}
     best = max(paper, key=lambda name: paper[name]["pubmed"]["rouge1"])
     assert best == "Fastformer"
 
@@ -124,6 +139,36 @@ def test_splits_may_be_folders_of_stories(tmp_path):
     assert found.about["rows_in_source"]["train"] == 3
     assert next(read_documents(found.files["test"])) == Document("Story 0 of test.", "A 0 .")
     assert prepare_summarization(dataset, scale, tmp_path, show_progress=False) == found
+
+
+def test_test_rows_do_not_depend_on_a_validation_file(folder, tmp_path):
+    scale = summarization_scale({"scales": {"tiny": {**SMALL, "rows": {"test": 4}}}}, "tiny")
+    without = tmp_path / "without"
+    without.mkdir()
+    for split in ("train", "test"):
+        shutil.copy(folder / f"{split}.jsonl", without)
+    found = [
+        prepare_summarization(Dataset("things", None, str(place)), scale, tmp_path / place.name, show_progress=False)
+        for place in (folder, without)
+    ]
+    assert list(found[1].files) == ["train", "test"]
+    assert len({Path(one.files["test"]).read_text(encoding="utf-8") for one in found}) == 1
+
+
+def test_a_run_that_was_stopped_while_it_was_scored_is_scored(folder, tmp_path, monkeypatch):
+    scale = summarization_scale({"scales": {"tiny": SMALL}}, "tiny")
+    data = prepare_summarization(Dataset("things", "pubmed", str(folder)), scale, tmp_path, show_progress=False)
+    job = training_job(data, Variant("Fastformer"), scale, 0, None, 1)
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(verbs, "_score", stopped)
+        run_job(job, tmp_path / "run", False)
+    trained = (tmp_path / "run" / "model.safetensors").stat().st_mtime_ns
+    assert "model" in run_job(job, tmp_path / "run", False)["test"]["summaries"]
+    assert (tmp_path / "run" / "model.safetensors").stat().st_mtime_ns == trained
 
 
 def test_mistakes_are_one_line(folder, tmp_path):

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,7 +112,7 @@ def prepare(
     counts = {}
     with progress_bar(f"Counting {dataset.name}", show=show_progress) as advance:
         for split, source in sources.items():
-            counts[split] = sum(1 for _ in _counted(read_rows(source, **columns), advance))
+            counts[split] = sum(1 for _ in counted(read_rows(source, **columns), advance))
     chosen = choose_rows(counts, scale.rows, sample, seed, dataset.source)
     with explain_full_disk(place):
         place.mkdir(parents=True, exist_ok=True)
@@ -147,8 +147,7 @@ def locate(source: str) -> dict[str, str]:
     else:
         found = {}
         for path in sorted(Path(source).iterdir()):
-            stem = path.name.split(".", 1)[0]
-            split = _OTHER_NAMES.get(stem, stem)
+            split = split_of(path)
             if path.is_file() and split in SPLITS and _has_format(path.name):
                 if split in found:
                     raise UserError(f"{source}: {found[split]} and {path} are both {split}; leave one of them there")
@@ -159,6 +158,12 @@ def locate(source: str) -> dict[str, str]:
     if found and not {"train", "test"} <= set(found):
         raise UserError(f"{source}: has {' and '.join(found)}, but a comparison needs train and test files")
     return found or {"all": source}
+
+
+def split_of(path: Path) -> str:
+    """The split that a name says, whatever it is called there: `train`, `validation`, `test`, or no split at all."""
+    stem = path.name.split(".", 1)[0]
+    return _OTHER_NAMES.get(stem, stem)
 
 
 def _note(source: str, text_column: str | None) -> str | None:
@@ -204,7 +209,7 @@ def tokenizer_of(prepared: Prepared, kind: str, vocab_size: int, min_frequency: 
     folder = prepared.folder / f"tokenizer-{kind}-{vocab_size}-{min_frequency}-{fingerprint[:12]}"
     if not folder.is_dir():
         with progress_bar(f"Tokenizer for {prepared.dataset.name}", show=show_progress) as advance:
-            texts = (row.text for row in _counted(prepared.rows("train"), advance))
+            texts = (row.text for row in counted(prepared.rows("train"), advance))
             tokenizer = train_tokenizer(kind, texts, vocab_size=vocab_size, min_frequency=min_frequency)
         aside = folder.with_name(f".{folder.name}.saving")
         with explain_full_disk(folder):
@@ -243,7 +248,7 @@ def _write(
             goes_to = {
                 int(number): split for split in SPLITS for number in chosen[split].get(split_of_source, np.array([]))
             }
-            for number, row in enumerate(_counted(read_rows(source, **columns), advance)):
+            for number, row in enumerate(counted(read_rows(source, **columns), advance)):
                 split = goes_to.get(number)
                 if split == "train":
                     labels.add(row.label)
@@ -264,7 +269,8 @@ def _write(
     }
 
 
-def _counted(rows: Iterator[Row], advance) -> Iterator[Row]:
+def counted(rows: Iterable[Any], advance: Callable[..., None]) -> Iterator[Any]:
+    """The rows, each of them noted on a progress bar."""
     for row in rows:
         advance(1)
         yield row

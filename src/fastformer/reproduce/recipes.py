@@ -56,6 +56,7 @@ class Claim:
     better: list[str]
     than: list[str]
     similar: bool = False
+    paper: list[str] = field(default_factory=list)  # the datasets it is about; none: all
 
 
 def load_recipe(name: str) -> dict[str, Any]:

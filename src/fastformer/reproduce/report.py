@@ -31,7 +31,7 @@ def percent(mean: float, deviation: float | None) -> str:
     return f"{mean:.2f}" if deviation is None else f"{mean:.2f} ± {deviation:.2f}"
 
 
-def introduction(report: dict[str, Any]) -> list[str]:
+def introduction(report: dict[str, Any], scores: str = "Test scores") -> list[str]:
     """Title, reduction, what numbers are, and from where the word vectors start."""
     seeds = f"mean of {report['seeds']} seeds ± sample standard deviation" if report["seeds"] > 1 else "one seed"
     start = (
@@ -41,7 +41,7 @@ def introduction(report: dict[str, Any]) -> list[str]:
     )
     return [
         f"# {report['title']}\n",
-        f"After {report['source']}. Scale `{report['scale']}`. {report['reduction']} {start} Test scores in percent, "
+        f"After {report['source']}. Scale `{report['scale']}`. {report['reduction']} {start} {scores} in percent, "
         f"{seeds}; validation picks the epoch. {machine_line(report['machine'])}.\n",
     ]
 
@@ -106,8 +106,12 @@ def claims(report: dict[str, Any], scores: dict[str, str] = SCORES) -> str:
     """What the paper says, each sentence followed by what these runs say of it, by each of `scores` (name -> title)."""
     lines = ["## What the paper says, and these runs\n"]
     for claim in report["claims"]:
+        about = claim.get("paper")
+        datasets = {name: one for name, one in report["datasets"].items() if not about or one["paper"] in about}
+        if not datasets:
+            continue
         lines.append(f"> {claim['quote']}\n")
-        for name, dataset in report["datasets"].items():
+        for name, dataset in datasets.items():
             said = [_verdict(claim, dataset["variants"], score, title) for score, title in scores.items()]
             lines.append(f"- {name}: {'; '.join(said)}.")
         lines.append("")
@@ -143,4 +147,7 @@ def _verdict(claim: dict[str, Any], variants: dict[str, Any], score: str, title:
         names = [pair[0] if several_better else pair[1] for pair, found in pairs.items() if found == verdict]
         if names:
             parts.append(f"{verdict} for {len(names)} of {len(pairs)} ({', '.join(names)})")
-    return f"{title} {', '.join(parts) or 'one seed, no verdict'}"
+    if not parts:
+        above = sum(variants[better][score]["mean"] > variants[than][score]["mean"] for better, than in pairs)
+        parts = [f"above in {above} of {len(pairs)}, one seed, no verdict"]
+    return f"{title} {', '.join(parts)}"

@@ -5,7 +5,6 @@ Each is a job of the grid (`grid.py`): made once, in a process of its own, and k
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -22,20 +21,18 @@ from fastformer.machine import tune
 from fastformer.modeling import FastformerConfig
 from fastformer.progress import progress_bar
 from fastformer.reproduce.comparison import chosen
-from fastformer.reproduce.datasets import SPLITS, Dataset, digest, file_stamp
+from fastformer.reproduce.datasets import SPLITS, Dataset, counted, digest, file_stamp, split_of
 from fastformer.reproduce.grid import Job, Metrics, train_or_go_on
 from fastformer.reproduce.recipes import Variant, scale_fields
 from fastformer.run_folder import open_run
 from fastformer.tasks.summarization import verbs
-from fastformer.tasks.summarization.documents import Document, Documents
+from fastformer.tasks.summarization.documents import Documents
 from fastformer.tasks.summarization.metrics import ROUGE
 from fastformer.tasks.summarization.objective import SummaryLearner
 from fastformer.tasks.summarization.presets import Preset, get_preset
 
 PAPER_DATASETS = {"cnn-dailymail": "CNN/DailyMail", "pubmed": "PubMed"}
 _WITHOUT_PAPER = "cnn-dailymail"  # whose settings a dataset gets that stands for none of the paper's
-_SPLIT_NAMES = {"train": "train", "validation": "validation", "valid": "validation", "val": "validation"}
-_SPLIT_NAMES |= {"dev": "validation", "test": "test"}
 _HOW = "give a folder with train, validation and test files (or folders of .story files) in it, or builtin"
 
 
@@ -101,7 +98,7 @@ def prepare_summarization(
         place.mkdir(parents=True, exist_ok=True)
         for split, source in sources.items():
             documents = Documents(source, *columns, split=split)
-            counts[split] = sum(1 for _ in _counted(documents, advance))
+            counts[split] = sum(1 for _ in counted(documents, advance))
             drawn = np.random.default_rng([seed, SPLITS.index(split)]).permutation(counts[split])[
                 : scale.rows.get(split)
             ]
@@ -130,20 +127,14 @@ def _locate(dataset: Dataset) -> dict[str, str]:
         return {split: f"builtin:{split}" for split in SPLITS}
     folder, found = Path(dataset.source), {}
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        split = _SPLIT_NAMES.get(path.name.split(".", 1)[0])
+        split = split_of(path)
         if split in found:
             raise UserError(f"--data {dataset}: {found[split]} and {path} are both {split}; leave one of them there")
-        if split:
+        if split in SPLITS:
             found[split] = str(path)
     if not {"train", "test"} <= set(found):
         raise UserError(f"--data {dataset}: there is no train and test; {_HOW}")
     return {split: found[split] for split in SPLITS if split in found}
-
-
-def _counted(documents: Documents, advance: Callable[..., None]) -> Iterator[Document]:
-    for document in documents:
-        advance(1)
-        yield document
 
 
 # ---- jobs ------------------------------------------------------------------------------------------------------------
