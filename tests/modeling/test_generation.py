@@ -1,5 +1,7 @@
 """Models that write: cached equals uncached for every beam, losses, copying, saving."""
 
+import json
+
 import pytest
 import torch
 from tokenizers import Tokenizer
@@ -286,6 +288,23 @@ def test_the_decoder_follows_the_switches(norm):
     assert len(model.decoder.layers) == 1
     assert model.decoder.layers[0].feed_forward is None
     assert model.generate(**source(), max_new_tokens=70, min_new_tokens=70).shape == (3, 71)
+
+
+def test_the_decoder_has_positions_of_its_own(tmp_path):
+    model = build(position_embedding_type="learned", max_position_embeddings=9, decoder_positions=4)
+    tables = [one.embeddings.position_embeddings.num_embeddings for one in (model.fastformer, model.decoder)]
+    assert tables == [9, 4]
+    assert model.generate(**source(), max_new_tokens=4, min_new_tokens=4).shape == (3, 5)
+    with pytest.raises(ValueError, match="a text has 5 tokens but this model has learned positions for 4"):
+        model(**source(), decoder_input_ids=torch.ones(3, 5).long())
+    model = build(position_embedding_type="learned", max_position_embeddings=9)
+    model.save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    del saved["decoder_positions"]  # as models were saved before there was such a number
+    (tmp_path / "config.json").write_text(json.dumps(saved), encoding="utf-8")
+    reloaded = FastformerForConditionalGeneration.from_pretrained(tmp_path)
+    labels = source()["input_ids"]
+    assert torch.equal(model(**source(), labels=labels).logits, reloaded(**source(), labels=labels).logits)
 
 
 def test_a_cache_made_by_hand_serves():

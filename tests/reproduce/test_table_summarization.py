@@ -90,6 +90,7 @@ def test_the_report_has_ours_the_papers_and_the_baselines(made):
         True, True, False, True
     ]  # fmt: skip
     assert ours.split("|")[columns.index("ROUGE-Lsum") + 1].strip() == "34.81"
+    assert "so it stands beside Lsum." in text
     assert "> Of PubMed." in text
     assert "Of CNN/DM." not in text  # these documents do not stand for it
     [verdict] = [line for line in text.splitlines() if line.startswith("- things: ")]

@@ -61,6 +61,7 @@ class FastformerConfig(PreTrainedConfig):
 
     Generation (`FastformerForCausalLM`, `FastformerForConditionalGeneration`)
         decoder_layers: layers of the decoder, each with weights of its own; its sizes and switches are those above.
+        decoder_positions: longest target of learned positions (`None`: `max_position_embeddings`, as of the source).
         decoder_mixer: self-attention of the decoder: `transformer`, or `fastformer` with a state that does not grow.
         decoder_start_token_id: what a decoder begins with (`None`: `bos_token_id`, else `pad_token_id`).
         copy_mechanism: let the decoder copy words of the source; see `modeling.copying`.
@@ -109,6 +110,7 @@ class FastformerConfig(PreTrainedConfig):
     pooling_stride: int = 4
 
     decoder_layers: int = 2
+    decoder_positions: int | None = None
     decoder_mixer: str = "transformer"
     decoder_start_token_id: int | None = None
     copy_mechanism: bool = False
@@ -148,6 +150,7 @@ class FastformerConfig(PreTrainedConfig):
             causal=True,
             mixer=self.decoder_mixer,
             num_hidden_layers=self.decoder_layers,
+            max_position_embeddings=self.decoder_positions or self.max_position_embeddings,
             share_layers=False,
             bigram_buckets=0,
             ngram_channel=False,

@@ -215,7 +215,8 @@ def measure_steps(presets: dict[str, Preset], length: int, steps: int) -> dict[s
     for mixer, preset in presets.items():
         torch.manual_seed(0)
         fields = {**preset.model, "mixer": mixer, "vocab_size": preset.vocab_size, "eos_token_id": 1}
-        models[mixer] = SummaryLearner(FastformerConfig(**fields, max_position_embeddings=length)).train()
+        fields |= {"max_position_embeddings": length, "decoder_positions": preset.max_summary_length}
+        models[mixer] = SummaryLearner(FastformerConfig(**fields)).train()
     shortest = min(preset.max_summary_length for preset in presets.values())
     vocab_size = min(preset.vocab_size for preset in presets.values())
     article, summary = (torch.randint(3, vocab_size, (1, size), generator=random) for size in (length, shortest))

@@ -31,8 +31,8 @@ from fastformer.tasks.summarization.metrics import ROUGE
 NAME = "table-summarization"
 PAPER_SCORES = ("rouge1", "rouge2", "rougeLsum")  # R-1, R-2 and R-L of the paper
 WHICH_L = (
-    "The paper's R-L is about nine tenths of its R-1, as only the L of whole summaries is (Lsum; the L of single "
-    "sentences is about two thirds), so it stands beside Lsum.\n"
+    "The paper does not say which L its R-L is; it is about nine tenths of its R-1, as Lsum is, which goes sentence by "
+    "sentence (L over a whole text is about two thirds), so it stands beside Lsum.\n"
 )
 
 
@@ -137,7 +137,9 @@ def _baselines(metrics: Metrics) -> dict[str, Any]:
 
 def markdown(report: dict[str, Any]) -> str:
     """The report as people read it."""
-    parts = [*introduction(report, "ROUGE of the test documents"), WHICH_L]
+    parts = introduction(report, "ROUGE of the test documents")
+    if any(dataset["paper"] for dataset in report["datasets"].values()):
+        parts.append(WHICH_L)
     for name, dataset in report["datasets"].items():
         parts += [_about(name, dataset), _scores(dataset)]
     judged = claims(report, {score: ROUGE[score] for score in PAPER_SCORES})

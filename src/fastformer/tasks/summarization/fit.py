@@ -160,7 +160,8 @@ def model_config(preset: Preset, mixer: str, tokenizer: PreTrainedTokenizerBase)
     try:
         return FastformerConfig(
             **{
-                "max_position_embeddings": max(preset.max_length, preset.max_summary_length),
+                "max_position_embeddings": preset.max_length,
+                "decoder_positions": preset.max_summary_length,
                 **preset.model,
                 "mixer": mixer,
                 "vocab_size": 1 + max(tokenizer.get_vocab().values()),  # saved tokenizers may have gaps
