@@ -2,11 +2,13 @@
 
 import json
 import re
+import shutil
 import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file, save_file
 
 from fastformer.cli import main
 from fastformer.errors import UserError
@@ -163,6 +165,22 @@ def test_a_run_is_made_once_and_again_when_its_scores_are_gone(table, trainings,
     again = table_recommendation(data, **options)["datasets"]["toys"]["variants"]["NRMS"]
     assert trainings[before:] == ["toys/nrms-seed0"]
     assert again["auc"] == report["datasets"]["toys"]["variants"]["NRMS"]["auc"]
+
+
+def test_another_encoder_of_the_same_size_is_another_run(plm, folders, tmp_path):  # noqa: F811
+    other = shutil.copytree(plm, tmp_path / "other")
+    weights = {name: weight + 1 for name, weight in load_file(plm / "model.safetensors").items()}
+    save_file(weights, other / "model.safetensors", metadata={"format": "pt"})
+    assert (other / "model.safetensors").stat().st_size == (plm / "model.safetensors").stat().st_size
+    scale = load_scale("small")
+    prepared = recommendation.prepare(Dataset.parse(f"x={folders}"), scale)
+    [method] = [method for method in METHODS if method.name == "PLM-NR"]
+    shutil.copytree(plm, tmp_path / "copy")
+    first, same, another = (
+        recommendation._job(prepared, method, scale, 0, str(place)) for place in (plm, tmp_path / "copy", other)
+    )
+    assert first.settings == same.settings
+    assert first.settings != another.settings
 
 
 class TestData:

@@ -29,7 +29,7 @@ from fastformer.tasks.recommendation.metrics import METRICS, format_metrics, imp
 from fastformer.tasks.recommendation.mind import content_key, format_quirks, read_mind
 from fastformer.tasks.recommendation.presets import MODELS, get_architecture, get_preset
 from fastformer.tasks.recommendation.scoring import score
-from fastformer.word_encoder import open_encoder
+from fastformer.word_encoder import encoder_hash, open_encoder
 
 NAME = "table-recommendation"
 _SPLIT = re.compile(r"(?:^|.*[_-])(?:(train)|(dev|valid|validation)|(test))", re.IGNORECASE)  # MINDlarge_train too
@@ -206,7 +206,6 @@ def compare(
 
 def _job(one: Prepared, method: Method, scale: Scale, seed: int, plm: str | None) -> Job:
     needs_plm = MODELS[method.model].needs_plm
-    weights = sorted(open_encoder(Path(plm).expanduser()).folder.glob("*.safetensors")) if needs_plm else []
     settings = dict(scale.settings)
     if method.model == "fim":  # the sizes of its parts are its own
         settings = {name: settings[name] for name in ("epochs", "title_length", "history_length") if name in settings}
@@ -222,7 +221,7 @@ def _job(one: Prepared, method: Method, scale: Scale, seed: int, plm: str | None
             "model": method.model,
             "mixer": method.mixer,
             "settings": chosen(preset),
-            "plm": {path.name: path.stat().st_size for path in weights},
+            "plm": encoder_hash(open_encoder(Path(plm).expanduser())) if needs_plm else {},
             "seed": seed,
         },
         inputs={
