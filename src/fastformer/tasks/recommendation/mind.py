@@ -38,7 +38,8 @@ QUIRKS = {
     "repeated_news": "lines of news.tsv with an id seen before, left out",
     "blank_lines": "blank lines",
 }
-_FORMAT = 1  # raise it when the same files give other clicks
+_READING = 1  # raise it when the same files give other clicks: what was made from them is made again
+_FORMAT = 2  # raise it when `Clicks` has other arrays: they are read again
 
 
 def read_mind(
@@ -46,7 +47,7 @@ def read_mind(
 ) -> Clicks:
     """The clicks of one folder of MIND, such as MINDlarge_train, or the simulated `builtin:train`, `:dev`, `:test`."""
     news, behaviors = _files(folder)
-    cached = cache_folder() / f"clicks-{_key(news, behaviors)}.arrow"
+    cached = cache_folder() / f"clicks-{_key(news, behaviors)}-{_FORMAT}.arrow"
     clicks = None
     with suppress(OSError, KeyError, ValueError):  # none there, or a damaged one: made anew (Arrow's are ValueErrors)
         clicks = Clicks.load(cached)
@@ -94,7 +95,7 @@ def _files(folder: str | Path) -> tuple[Path, Path]:
 
 
 def _key(*files: Path) -> str:
-    digest = hashlib.blake2b(str(_FORMAT).encode(), digest_size=16)
+    digest = hashlib.blake2b(str(_READING).encode(), digest_size=16)
     for path in files:
         try:
             with path.open("rb") as file:

@@ -182,6 +182,7 @@ def _one_impression(news: pa.Table, clicked: np.ndarray, candidates: np.ndarray)
     return Clicks(
         news=news,
         impression_ids=np.array([1]),
+        users=np.zeros(1, np.int32),
         histories=Ragged.from_lengths(clicked, np.array([len(clicked)])),
         history_of=np.zeros(1, np.int32),
         candidates=Ragged.from_lengths(candidates, np.array([len(candidates)])),
