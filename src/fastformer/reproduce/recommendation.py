@@ -26,7 +26,7 @@ from fastformer.tasks.recommendation.clicks import Clicks
 from fastformer.tasks.recommendation.fit import fit_recommender
 from fastformer.tasks.recommendation.floors import floor_scores
 from fastformer.tasks.recommendation.metrics import METRICS, format_metrics, impression_metrics
-from fastformer.tasks.recommendation.mind import content_key, format_quirks, read_mind
+from fastformer.tasks.recommendation.mind import content_key, format_quirks, has_labels, read_mind
 from fastformer.tasks.recommendation.presets import MODELS, get_architecture, get_preset
 from fastformer.tasks.recommendation.scoring import score
 from fastformer.word_encoder import encoder_hash, open_encoder
@@ -99,7 +99,7 @@ def locate(dataset: Dataset) -> dict[str, str]:
             if split in found:
                 raise UserError(f"--data {dataset}: {found[split]} and {path.parent} are both {split}; leave one there")
             found[split] = str(path.parent)
-    if "test" in found and read_mind(found["test"]).labels is None:
+    if "test" in found and not has_labels(found["test"]):
         del found["test"]  # the leaderboard has its labels
     if "test" not in found and "validation" in found:
         found["test"] = found.pop("validation")

@@ -7,7 +7,7 @@ import pytest
 
 from fastformer.errors import UserError
 from fastformer.tasks.recommendation import behaviors, mind
-from fastformer.tasks.recommendation.mind import format_quirks, read_mind
+from fastformer.tasks.recommendation.mind import format_quirks, has_labels, read_mind
 
 NEWS = """\
 N1\tsports\tgolf\tA "quoted title\tAn abstract\thttps://x\t[]\t[]
@@ -96,6 +96,13 @@ def test_a_test_folder_has_no_labels(folder):
     with pytest.raises(UserError, match=r"behaviors.tsv: its candidates have no labels .*dev"):
         read_mind(place, labels="required")
     assert read_mind(folder(), labels="required").labels is not None
+
+
+def test_the_first_impression_says_whether_there_are_labels(folder):
+    assert has_labels(folder())
+    assert not has_labels(folder(behaviors="\n1\tU1\tnow\tN1\tN1 N2\nbroken\n"))  # no more is read
+    assert not has_labels(folder(NEWS.replace("N1\t", "a-1\t"), "1\tU1\tnow\ta-1\ta-1 N2\n"))
+    assert not has_labels(folder(behaviors="\n\n"))
 
 
 def test_ids_may_hold_dashes(folder):

@@ -36,7 +36,7 @@ class Clicks:
         return len(self.impression_ids)
 
     def take(self, impressions: np.ndarray) -> "Clicks":
-        """Some impressions, in the order given, with their histories; news, users' codes and quirks stay as they are."""
+        """Some impressions, in the order given, with their histories only; news and quirks stay as they are."""
         labels = self.labels
         used, history_of = np.unique(self.history_of[impressions], return_inverse=True)
         return replace(

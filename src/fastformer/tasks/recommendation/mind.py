@@ -12,6 +12,7 @@ Repeated clicks in a history are kept: the published models read them, and who r
 """
 
 import hashlib
+import re
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -65,6 +66,16 @@ def read_mind(
             "folder; give one that has them, such as dev"
         )
     return clicks
+
+
+def has_labels(folder: str | Path) -> bool:
+    """Whether the candidates of a folder have labels, as its first impression says: no more is read of it."""
+    news, behaviors = _files(folder)
+    with behaviors.open("rb") as file:
+        for line in decode(file, str(behaviors)):
+            if words := line.rpartition("\t")[2].split():
+                return re.fullmatch(r".+-[01]", words[0]) is not None and words[0] not in _read_news(news)[0]["id"]
+    return False
 
 
 def content_key(folder: str | Path) -> str:
