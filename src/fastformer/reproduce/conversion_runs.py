@@ -88,17 +88,20 @@ def prepare_conversion(dataset: Dataset, scale: ConversionScale, folder: Path, s
     with explain_full_disk(place), progress_bar(f"Reading {dataset.name}", show=show) as advance:
         place.mkdir(parents=True, exist_ok=True)
         for number, (split, source) in enumerate(sources.items()):
-            counts[split] = 0
+            converted = []
             for record in _records(source):
-                counts[split] += 1
+                converted.append(record["label"] == 1)
                 content.update(f"{split}\t{json.dumps(record, default=str)}\n".encode())
                 advance(1)
+            counts[split] = len(converted)
             rows[split] = min(counts[split], scale.rows.get(split, counts[split]))
-            files[split] = source
+            files[split], drawn = source, np.arange(counts[split])
             if rows[split] < counts[split]:
                 files[split] = str((place / f"{split}.jsonl").resolve())
                 drawn = np.random.default_rng([seed, number]).permutation(counts[split])[: rows[split]]
                 _copy(source, set(drawn.tolist()), Path(files[split]))
+            if split != "validation" and len(np.unique(np.array(converted)[drawn])) < 2:
+                raise UserError(f"{source}: the {rows[split]:,} {split} rows have one label only; AUC needs 0 and 1")
         about = {
             "source": dataset.source,
             "rows_in_source": counts,

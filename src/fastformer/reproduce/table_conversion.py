@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from fastformer.benchmark.conversion import BATCHES
+from fastformer.benchmark.conversion import BATCHES, ENOUGH_FOR_P99
 from fastformer.benchmark.measuring import machine_line, result_folder
 from fastformer.benchmark.tables import markdown_table
 from fastformer.reproduce.comparison import spread
@@ -47,13 +47,14 @@ def table_conversion(
     """Train and measure both methods on every dataset (`NAME=FOLDER`); leave table-conversion.md and .json."""
     recipe = load_recipe(NAME)
     size, datasets, folder = conversion_scale(recipe, scale), parse_data(data), result_folder(output)
-    seeds, version, variants = seeds or size.seeds, recipe["version"], recipe["variants"]
+    seeds, variants = seeds or size.seeds, recipe["variants"]
+    version, measuring_version = recipe["version"], recipe["measuring_version"]
     mixers = [variant.mixer for variant in variants]
     prepared = [prepare_conversion(one, size, folder, data_seed, show_progress) for one in datasets]
-    jobs = {("lists", length): lists_job(length, mixers, size, version) for length in recipe["lists"]}
+    jobs = {("lists", length): lists_job(length, mixers, size, measuring_version) for length in recipe["lists"]}
     for one in prepared:
         jobs["floors", one.dataset.name] = floors_job(one, version)
-        jobs["latency", one.dataset.name] = latency_job(one, mixers, size, version)
+        jobs["latency", one.dataset.name] = latency_job(one, mixers, size, measuring_version)
     jobs |= {
         (one.dataset.name, variant.name, seed): training_job(one, variant, size, seed, version)
         for seed in range(seeds)  # the outer loop: stopped early, fewer seeds are complete
@@ -165,8 +166,8 @@ def _dataset(name: str, dataset: dict[str, Any], report: dict[str, Any]) -> list
         markdown_table(
             ["method", "AUC", "paper's AUC", "log loss", "calibration error", "training", "parameters"], scores
         ),
-        f"Memory is the peak of a training process, the libraries in it; latency is p50 / p99 of {report['requests']} "
-        "requests in milliseconds, from token ids to probabilities, the methods in turns. With stored vectors, as a "
+        f"Memory is the peak of a training process, the libraries in it; latency is {_of_requests(report['requests'])} "
+        "in milliseconds, from token ids to probabilities, the methods in turns. With stored vectors, as a "
         "`BehaviorStore` keeps them, no text is encoded.\n",
         markdown_table(["method", "peak memory", "paper's", *batches, "paper's"], costs),
     ]
@@ -192,8 +193,8 @@ def _lists(report: dict[str, Any]) -> list[str]:
     return [
         "## Longer lists of behaviours\n",
         "Simulated. A training step is forward and backward through so many lists; its memory is the most bytes of "
-        f"tensors alive at once. Latency is p50 / p99 of {report['list_requests']} requests of one list, in "
-        "milliseconds. Texts repeat and each distinct one is encoded once, so that the user encoder is what grows.\n",
+        f"tensors alive at once. Latency is {_of_requests(report['list_requests'])} of one list, in milliseconds. "
+        "Texts repeat and each distinct one is encoded once, so that the user encoder is what grows.\n",
         markdown_table(header, rows),
     ]
 
@@ -225,5 +226,9 @@ def _spread(found: dict[str, Any]) -> str:
     return f"{found['mean']:.4f}" if found["std"] is None else f"{found['mean']:.4f} ± {found['std']:.4f}"
 
 
+def _of_requests(count: int) -> str:
+    return f"p50 / {'p99' if count >= ENOUGH_FOR_P99 else 'maximum'} of {count} requests"
+
+
 def _latency(found: dict[str, float]) -> str:
-    return " / ".join(f"{time:,.0f}" if time >= 100 else f"{time:.3g}" for time in (found["p50_ms"], found["p99_ms"]))
+    return " / ".join(f"{time:,.0f}" if time >= 100 else f"{time:.3g}" for time in found.values())
