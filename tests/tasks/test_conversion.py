@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 import fastformer.training
 from fastformer.cli import app
 from fastformer.errors import Interrupted, UserError
+from fastformer.modeling import FastformerForConversion
 from fastformer.run_folder import open_run
 from fastformer.tasks.conversion import embed, evaluate, predict, train
 from fastformer.tasks.conversion.simulate import simulate, titles
@@ -46,6 +47,8 @@ def test_it_learns_who_likes_what(run):
     metrics = json.loads((run / "metrics.json").read_text())
     assert metrics["test"]["auc"] > 0.75  # at best about 0.9
     assert metrics["rows"] == {"train": 360, "validation": 40, "test": 100}
+    assert metrics["held_out_by"] == "time"
+    assert "the last of the training data by time" in (run / "README.md").read_text()
 
 
 def test_a_run_folder_says_what_it_is(run):
@@ -103,6 +106,19 @@ def test_the_same_seed_gives_the_same_model_and_resuming_changes_nothing(source,
     train(source["train"], output=tmp_path / "parts", resume=True, **options)
     whole, parts = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "parts"))
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+def test_no_batch_of_an_evaluation_is_larger_than_one_of_training(source, tmp_path, monkeypatch):
+    sizes, forward = {True: set(), False: set()}, FastformerForConversion.forward
+
+    def counted(self, *args, ads, **kwargs):
+        sizes[self.training].add(len(ads))
+        return forward(self, *args, ads=ads, **kwargs)
+
+    monkeypatch.setattr(FastformerForConversion, "forward", counted)
+    train(source["train"], source["test"], output=tmp_path / "run", preset=TINY, epochs=1, batch_size=16, **quiet)
+    assert max(sizes[False]) <= max(sizes[True]) == 16
+    assert open_run(tmp_path / "run").load_metrics()["held_out_by"] is None
 
 
 class TestSimulation:
@@ -198,6 +214,7 @@ class TestMistakes:
         self.check("`device` is 'desktop', not a finite", train, rows, numeric=["device"], output=tmp_path / "run")
         ones = write_jsonl(tmp_path / "ones.jsonl", [{"behaviors": ["a b"], "ad": "a b", "label": 1}] * 5)
         self.check("all training rows have the label 1", train, ones, preset=TINY, output=tmp_path / "run")
+        self.check("lower --learning-rate", train, rows, preset=TINY, learning_rate=1e30, output=tmp_path / "run")
         assert not (tmp_path / "run").exists()
 
     def test_on_the_command_line(self, run, tmp_path, capsys, monkeypatch):

@@ -21,7 +21,8 @@ def train_conversion(
     validation: Annotated[
         str | None,
         typer.Option(
-            help="Events to choose the epoch on [default: the last tenth of --train by time, or a random one]."
+            help="Events to choose the epoch on [default: the last tenth of --train by time, or a random one if no row "
+            "has a time]."
         ),
     ] = None,
     test: Annotated[str | None, typer.Option(help="Events that are only scored, at the end.")] = None,

@@ -47,7 +47,7 @@ def train(
 ) -> dict[str, Any]:
     """Train on a file of events and leave a run folder; return its metrics.
 
-    Without `validation` the last tenth by `time` chooses the epoch, or a random tenth where rows have no time. `test`
+    Without `validation` the last tenth by `time` chooses the epoch, or a random tenth where no row has a time. `test`
     is only scored, at the end. `user_mixer` is `mixer` unless given; `preset` is a name, or settings of one's own.
     """
     user_mixer = user_mixer or mixer
