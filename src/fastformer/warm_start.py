@@ -58,6 +58,14 @@ def tokenizer_of(init: str | Path | None) -> str | None:
     return str(init) if init is not None and kind_of(init) == "run" else None
 
 
+def check_word_vectors(init: str | Path | None) -> None:
+    """Say now what is wrong with a start that is to give word vectors only, where a run has no weights to give."""
+    if init is not None and kind_of(init) == "run":
+        raise UserError(
+            f"{init}: is a run; this task starts from words: give --init a GloVe file or an encoder's folder"
+        )
+
+
 def table_rate(tokens: int) -> float:
     """How fast vectors that are known from elsewhere are trained on so many tokens, as a share of the learning rate.
 

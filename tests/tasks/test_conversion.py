@@ -4,6 +4,7 @@ import io
 import json
 import signal
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -119,6 +120,26 @@ def test_no_batch_of_an_evaluation_is_larger_than_one_of_training(source, tmp_pa
     train(source["train"], source["test"], output=tmp_path / "run", preset=TINY, epochs=1, batch_size=16, **quiet)
     assert max(sizes[False]) <= max(sizes[True]) == 16
     assert open_run(tmp_path / "run").load_metrics()["held_out_by"] is None
+
+
+def test_words_start_from_glove(source, run, tmp_path):
+    words = ["bought", "cat", "dog", "bread", "soup", "sale"]
+    lines = [f"{word} {' '.join([str(number)] * 16)}" for number, word in enumerate(words, 1)]
+    (tmp_path / "glove.txt").write_text("\n".join(lines))
+    options = {"init": str(tmp_path / "glove.txt"), "epochs": 1, "learning_rate": 1e-9, **quiet}
+    found = {}
+    for name, preset in (("fitted", TINY), ("as-is", replace(TINY, adapt_init=False))):
+        train(source["train"], output=tmp_path / name, preset=preset, **options)
+        opened = open_run(tmp_path / name)
+        assert opened.record["init"] == options["init"]
+        table = opened.load_model(FastformerForConversion).get_input_embeddings().weight.detach()
+        found[name] = table[[opened.load_tokenizer().get_vocab()[word] for word in words]]
+    torch.testing.assert_close(found["as-is"], torch.arange(1.0, 7)[:, None].expand(6, 16))
+    size = found["fitted"].abs().mean(dim=1)
+    assert size.max() < 5 * TINY.model["initializer_range"]
+    assert size[0] < size[1]  # "bought" is in every list and says little; by itself it is further off the mean
+    with pytest.raises(UserError, match="is a run; .* give --init a GloVe file"):
+        train(source["train"], output=tmp_path / "other", init=str(run), **quiet)
 
 
 class TestSimulation:

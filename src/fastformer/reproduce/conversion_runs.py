@@ -25,7 +25,7 @@ from fastformer.progress import progress_bar
 from fastformer.reproduce.comparison import chosen
 from fastformer.reproduce.datasets import Dataset, digest, file_stamp, locate
 from fastformer.reproduce.grid import Job, Metrics, train_or_go_on
-from fastformer.reproduce.recipes import Variant, scale_fields
+from fastformer.reproduce.recipes import Variant, scale_fields, start_settings
 from fastformer.tasks.conversion import verbs
 from fastformer.tasks.conversion.baselines import floor_scores
 from fastformer.tasks.conversion.data import EventsWriter, collect
@@ -128,11 +128,14 @@ def _copy(source: str, kept: set[int], path: Path) -> None:
 # ---- jobs ------------------------------------------------------------------------------------------------------------
 
 
-def training_job(data: ConversionData, variant: Variant, scale: ConversionScale, seed: int, version: int) -> Job:
+def training_job(
+    data: ConversionData, variant: Variant, scale: ConversionScale, seed: int, glove: str | None, version: int
+) -> Job:
     """Train one method with one seed, and score it on the test rows."""
     preset = scale.settings(seed)
-    settings = {"data": data.about["fingerprint"], "mixer": variant.mixer, "seed": seed, "settings": chosen(preset)}
-    inputs = {"preset": preset, **data.files}
+    settings = {"data": data.about["fingerprint"], "mixer": variant.mixer, "seed": seed}
+    settings |= start_settings(chosen(preset), glove)
+    inputs = {"preset": preset, "glove": glove, **data.files}
     return _job("training", f"{data.dataset.name}/conversion-{variant.mixer}-seed{seed}", settings, inputs, version)
 
 
@@ -145,7 +148,7 @@ def floors_job(data: ConversionData, version: int) -> Job:
 def latency_job(data: ConversionData, mixers: list[str], scale: ConversionScale, version: int) -> Job:
     """Measure requests drawn from the test rows, all methods in turns."""
     preset = scale.settings()
-    settings = {"data": data.about["fingerprint"], "mixers": mixers, "settings": chosen(preset)}
+    settings = {"data": data.about["fingerprint"], "mixers": mixers, **start_settings(chosen(preset), None)}
     settings["requests"] = scale.requests
     inputs = {"preset": preset, "test": data.files["test"]}
     return _job("latency", f"{data.dataset.name}/conversion-latency", settings, inputs, version)
@@ -155,7 +158,7 @@ def lists_job(length: int, mixers: list[str], scale: ConversionScale, version: i
     """Measure simulated lists of one length, all methods in turns."""
     preset = scale.settings()
     size = {"behaviors": scale.list_events, "requests": scale.list_requests, "steps": scale.steps}
-    settings = {"length": length, "mixers": mixers, "settings": chosen(preset), **size}
+    settings = {"length": length, "mixers": mixers, **start_settings(chosen(preset), None), **size}
     return _job("lists", f"simulated/conversion-lists-{length}", settings, {"preset": preset, "size": size}, version)
 
 
@@ -187,6 +190,7 @@ def _train(job: Job, folder: Path, show: bool) -> Metrics:
         output=folder,
         mixer=job.settings["mixer"],
         preset=job.inputs["preset"],
+        init=job.inputs["glove"],
         seed=job.settings["seed"],
         overwrite=True,
         show_progress=show,

@@ -27,7 +27,7 @@ from fastformer.reproduce.conversion_runs import (
 from fastformer.reproduce.datasets import parse_data
 from fastformer.reproduce.grid import Metrics, run_grid
 from fastformer.reproduce.recipes import Variant, load_recipe
-from fastformer.reproduce.report import compare_two, write_report
+from fastformer.reproduce.report import check_glove, compare_two, start_of_words, write_report
 
 NAME = "table-conversion"
 SCORES = ("auc", "log_loss", "calibration_error")
@@ -40,12 +40,14 @@ def table_conversion(
     output: str | Path,
     scale: str = "cpu",
     seeds: int | None = None,
+    glove: str | None = None,
     data_seed: int = 0,
     keep_models: bool = False,
     show_progress: bool = True,
 ) -> dict[str, Any]:
     """Train and measure both methods on every dataset (`NAME=FOLDER`); leave table-conversion.md and .json."""
     recipe = load_recipe(NAME)
+    check_glove(glove)
     size, datasets, folder = conversion_scale(recipe, scale), parse_data(data), result_folder(output)
     seeds, variants = seeds or size.seeds, recipe["variants"]
     version, measuring_version = recipe["version"], recipe["measuring_version"]
@@ -56,7 +58,7 @@ def table_conversion(
         jobs["floors", one.dataset.name] = floors_job(one, version)
         jobs["latency", one.dataset.name] = latency_job(one, mixers, size, measuring_version)
     jobs |= {
-        (one.dataset.name, variant.name, seed): training_job(one, variant, size, seed, version)
+        (one.dataset.name, variant.name, seed): training_job(one, variant, size, seed, glove, version)
         for seed in range(seeds)  # the outer loop: stopped early, fewer seeds are complete
         for one in prepared
         for variant in variants
@@ -65,7 +67,7 @@ def table_conversion(
         list(jobs.values()), folder, run_job, describe, keep_models=keep_models, show_progress=show_progress
     )
     found = {key: result["metrics"] for key, result in zip(jobs, results, strict=True)}
-    options = {"seeds": seeds, "scale": scale, "data-seed": data_seed or None, "output": output}
+    options = {"seeds": seeds, "scale": scale, "glove": glove, "data-seed": data_seed or None, "output": output}
     given = [part for dataset in datasets for part in ("--data", str(dataset))]
     given += [part for option, value in options.items() if value is not None for part in (f"--{option}", str(value))]
     report = {
@@ -77,6 +79,7 @@ def table_conversion(
         "scale": scale,
         "reduction": size.says,
         "seeds": seeds,
+        "glove": glove,
         "requests": size.requests,
         "list_requests": size.list_requests,
         "machine": results[0]["metrics"]["machine"],
@@ -132,8 +135,8 @@ def markdown(report: dict[str, Any]) -> str:
     seeds = f"mean of {report['seeds']} seeds ± sample standard deviation" if report["seeds"] > 1 else "one seed"
     parts = [
         f"# {report['title']}\n",
-        f"After {report['source']}. Scale `{report['scale']}`. {report['reduction']} Test scores, {seeds}; validation "
-        f"picks the epoch. {machine_line(report['machine'])}.\n",
+        f"After {report['source']}. Scale `{report['scale']}`. {report['reduction']} {start_of_words(report)} Test "
+        f"scores, {seeds}; validation picks the epoch. {machine_line(report['machine'])}.\n",
     ]
     for name, dataset in report["datasets"].items():
         parts += _dataset(name, dataset, report)

@@ -12,12 +12,20 @@ from typing import Any
 
 from fastformer.benchmark.measuring import machine_line, result_folder
 from fastformer.benchmark.tables import markdown_table
-from fastformer.errors import UserError
 from fastformer.reproduce.comparison import spread
 from fastformer.reproduce.datasets import parse_data
 from fastformer.reproduce.grid import Metrics, run_grid
 from fastformer.reproduce.recipes import load_recipe
-from fastformer.reproduce.report import AGREES, DISAGREES, WITHIN, compare_two, percent, write_report
+from fastformer.reproduce.report import (
+    AGREES,
+    DISAGREES,
+    WITHIN,
+    check_glove,
+    compare_two,
+    percent,
+    start_of_words,
+    write_report,
+)
 from fastformer.reproduce.summarization_runs import (
     PAPER_DATASETS,
     describe,
@@ -48,8 +56,7 @@ def table_summarization(
     """Train the seven methods on every dataset (`NAME[:PAPER]=FOLDER`); leave table-summarization.md and .json."""
     recipe = load_recipe(NAME)
     size, datasets = summarization_scale(recipe, scale), parse_data(data, tuple(PAPER_DATASETS))
-    if glove is not None and not Path(glove).is_file():
-        raise UserError(f"{glove}: no such GloVe file; check the path")
+    check_glove(glove)
     folder, seeds, version, variants = result_folder(output), seeds or size.seeds, recipe["version"], recipe["variants"]
     columns = {"article_column": article_column, "summary_column": summary_column}
     prepared = [
@@ -137,15 +144,10 @@ def _baselines(metrics: Metrics) -> dict[str, Any]:
 def markdown(report: dict[str, Any]) -> str:
     """The report as people read it."""
     seeds = f"mean of {report['seeds']} seeds ± sample standard deviation" if report["seeds"] > 1 else "one seed"
-    start = (
-        f"Word vectors start from GloVe (`{Path(report['glove']).name}`)."
-        if report["glove"]
-        else "**Word vectors start at random, not from GloVe as in the paper** (`--glove FILE` gives them)."
-    )
     parts = [
         f"# {report['title']}\n",
-        f"After {report['source']}. Scale `{report['scale']}`. {report['reduction']} {start} ROUGE of the test "
-        f"documents in percent, {seeds}; validation picks the epoch. {machine_line(report['machine'])}.\n",
+        f"After {report['source']}. Scale `{report['scale']}`. {report['reduction']} {start_of_words(report)} ROUGE "
+        f"of the test documents in percent, {seeds}; validation picks the epoch. {machine_line(report['machine'])}.\n",
     ]
     for name, dataset in report["datasets"].items():
         parts += [_about(name, dataset), _scores(dataset)]

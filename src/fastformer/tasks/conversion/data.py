@@ -155,9 +155,15 @@ class Part(Dataset):
         """Labels in the order of the rows."""
         return self.events.labels[self.rows]
 
+    def token_counts(self, vocab_size: int) -> np.ndarray:
+        """How often each token occurs in these rows."""
+        tokens, often = self.events.tokens, self.text_counts()
+        return np.bincount(tokens.values, np.repeat(often, tokens.lengths), minlength=vocab_size)
+
     def text_counts(self) -> np.ndarray:
         """How often each text occurs in these rows, as a behaviour or as an ad."""
-        events, found = self.events, np.zeros(len(self.events.texts), dtype=np.int64)
+        events = self.events  # which forgets the texts once it has their tokens
+        found = np.zeros(len(events.texts if events.tokens is None else events.tokens.lengths), dtype=np.int64)
         for start in range(0, len(self.rows), 1 << 16):
             rows = self.rows[start : start + (1 << 16)]
             for numbers in (events.behaviors.take(rows).values, events.ads[rows]):

@@ -28,6 +28,7 @@ from fastformer.tasks.conversion.features import SideFeatures
 from fastformer.tasks.conversion.metrics import best_metric, validation_scores
 from fastformer.tasks.conversion.presets import Preset
 from fastformer.training import train_model
+from fastformer.warm_start import check_word_vectors, warm_start
 
 SCORES = ("auc", "log_loss", "calibration_error")
 
@@ -70,15 +71,19 @@ def fit_conversion(
     mixer: str,
     user_mixer: str,
     checkpoints: Path,
+    init: str | None = None,
     resume: bool = False,
     show_progress: bool = True,
 ) -> Fitted:
     """Train on events, read once. Without `validation` the last tenth by time chooses the epoch; see `hold_out`.
 
+    `init` is a GloVe file, or an encoder's folder, that the vectors of words start from.
+
     `checkpoints` holds encoded events and checkpoints; the caller deletes it once the result is safe.
     """
     started = time.monotonic()
-    settings = {"mixer": mixer, "user_mixer": user_mixer, "features": columns._asdict(), **asdict(preset)}
+    check_word_vectors(init)
+    settings = {"mixer": mixer, "user_mixer": user_mixer, "init": init, "features": columns._asdict(), **asdict(preset)}
     with explain_full_disk(checkpoints):
         resume = begin(checkpoints, settings, resume)
         started -= seconds_spent(checkpoints)
@@ -95,6 +100,9 @@ def fit_conversion(
     preset = preset.for_size(len(training))
     set_seed(preset.training.seed)
     model = build_model(preset, mixer, user_mixer, tokenizer, features)
+    if init is not None and not resume:  # a checkpoint has all weights
+        counts = training.token_counts(model.config.vocab_size) if preset.adapt_init else None
+        warm_start(model, tokenizer, init, counts=counts, seed=preset.training.seed, show_progress=show_progress)
 
     def validate(model: FastformerForConversion) -> dict[str, float]:
         logits = _logits(model, validating, tokenizer.pad_token_id, preset.training.batch_size)

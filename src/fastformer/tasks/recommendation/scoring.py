@@ -107,7 +107,10 @@ def encode_news(model: NewsRecommender, titles: Titles, advance: Callable[[int],
 
 @torch.no_grad()
 def keep_states(model: FastformerForRecommendation, titles: Titles, show: bool = False) -> Titles:
-    """The titles with their token vectors, for a pre-trained encoder that is not trained: it reads each title once."""
+    """The titles with their token vectors, for a pre-trained encoder that is not trained: it reads each title once.
+
+    They are kept in float16, half the memory, which changes a score by a thousandth of itself.
+    """
     tune()
     states: Tensor | None = None
     with progress_bar("Reading titles", total=len(titles.lengths), show=show) as advance:
@@ -115,8 +118,9 @@ def keep_states(model: FastformerForRecommendation, titles: Titles, show: bool =
             inputs = {name: part.to(model.device) for name, part in titles.take(batch).items()}
             read = model.eval().read_titles(**inputs).cpu()
             if states is None:
-                states = read.new_zeros(*titles.ids.shape, read.shape[-1])
-            states[torch.from_numpy(batch), : read.shape[1]] = read
+                states = torch.zeros(*titles.ids.shape, read.shape[-1], dtype=torch.float16)
+            largest = torch.finfo(states.dtype).max
+            states[torch.from_numpy(batch), : read.shape[1]] = read.clamp(-largest, largest).to(states.dtype)
             advance(len(batch))
     return titles._replace(states=states)
 
