@@ -8,9 +8,10 @@ import pytest
 from fastformer.benchmark.conversion import _percentiles, measure_latency, measure_lists
 from fastformer.errors import UserError
 from fastformer.reproduce import grid, table_conversion
-from fastformer.reproduce.conversion_runs import conversion_scale, describe, prepare_conversion, run_job
+from fastformer.reproduce.conversion_runs import conversion_scale, describe, prepare_conversion, run_job, training_job
 from fastformer.reproduce.datasets import Dataset
 from fastformer.reproduce.recipes import load_recipe
+from fastformer.run_folder import open_run
 from fastformer.tasks.conversion.events import Columns, event_of
 from fastformer.tasks.conversion.presets import get_preset
 
@@ -121,6 +122,27 @@ def test_a_folder_without_splits_is_refused(tmp_path):
     write_jsonl(tmp_path / "train.jsonl", make_events(5, 0))
     with pytest.raises(UserError, match="no train and test file"):
         prepare_conversion(Dataset("x", None, str(tmp_path)), conversion_scale(RECIPE, "small"), tmp_path, 0, False)
+
+
+def test_glove_is_part_of_what_determines_a_run(made, folder, tmp_path):
+    report, output, _ = made
+    assert report["glove"] is None
+    assert "Word vectors start at random" in (output / "table-conversion.md").read_text()
+    scale, [variant, *_] = conversion_scale(RECIPE, "small"), RECIPE["variants"]
+    data = prepare_conversion(Dataset("things", None, str(folder)), scale, tmp_path / "out", 0, False)
+    for name, numbers in (("one", "1 2"), ("two", "3 4"), ("copy", "1 2")):
+        (tmp_path / name).write_text(f"cat {numbers}\ndog 5 7\n")
+    without, one, two, copy = (
+        training_job(data, variant, scale, 0, glove and str(tmp_path / glove), 1)
+        for glove in (None, "one", "two", "copy")
+    )
+    assert "glove" not in without.settings
+    assert one.settings == copy.settings != two.settings
+    metrics = run_job(one, tmp_path / "run", False)
+    assert open_run(tmp_path / "run").record["init"] == str(tmp_path / "one")
+    assert 0 <= metrics["test"]["auc"] <= 1
+    with pytest.raises(UserError, match="none.txt: no such GloVe file"):
+        table_conversion([f"things={folder}"], output=tmp_path / "out", glove="none.txt", show_progress=False)
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
