@@ -31,8 +31,7 @@ def table_recommendation(
     """Train every method on every dataset (`NAME=PATH`, PATH with train and dev folders of MIND) with every seed.
 
     `plm` is a folder with a transformers encoder, for the methods that start from one; `glove` a file of word vectors
-    for the others. Leaves table-recommendation.md
-    and .json in `output`.
+    for the others. Leaves table-recommendation.md and .json in `output`.
     """
     recipe, size, datasets, methods = load_recipe(NAME), load_scale(scale), parse_data(data), load_methods(plm)
     check_glove(glove)

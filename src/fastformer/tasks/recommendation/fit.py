@@ -59,9 +59,9 @@ def fit_recommender(
 
     `metrics` are those of the best epoch on `validation` (without it: on a tenth of the training impressions, at most
     5,000, held out), chosen by AUC; `seconds` is the time it all took. `init` is a GloVe file, or an encoder's folder,
-    that the vectors of words start from. `settings` replace those of the preset, by the
-    names of `RecommendationPreset`, `TrainingSettings` and the model's configuration. `sources` say in the run folder
-    where the data came from.
+    that the vectors of words start from. `settings` replace those of the preset, by the names of
+    `RecommendationPreset`, `TrainingSettings` and the model's configuration. `sources` say in the run folder where the
+    data came from.
     """
     started = time.monotonic()
     architecture = get_architecture(model, news_mixer, user_mixer, plm)
