@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fastformer.errors import UserError
-from fastformer.files import explain_full_disk, writing_aside, writing_text
+from fastformer.files import content_hash, explain_full_disk, writing_aside, writing_text
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full, the disk that is always full")
@@ -49,3 +49,13 @@ def test_a_place_that_cannot_be_written_is_named_before_the_work(tmp_path):
     with pytest.raises(UserError, match="cannot be written"), writing_aside(tmp_path / "no" / "file"):
         worked = True
     assert not worked
+
+
+def test_a_hash_is_of_the_content_and_not_of_name_or_size(tmp_path):
+    for name, content in (("a", "one"), ("b", "two"), ("c", "one")):
+        (tmp_path / name).write_text(content)
+    assert content_hash(tmp_path / "a") == content_hash(tmp_path / "c") != content_hash(tmp_path / "b")
+    (tmp_path / "a").write_text("three")
+    assert content_hash(tmp_path / "a") != content_hash(tmp_path / "c")
+    with pytest.raises(UserError, match="none: cannot be read"):
+        content_hash(tmp_path / "none")

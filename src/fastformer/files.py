@@ -1,10 +1,12 @@
 """Writing files so that nothing is lost: aside first, renamed into place when complete."""
 
 import errno
+import hashlib
 import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -17,6 +19,22 @@ def cache_folder() -> Path:
     """Where we keep what can be made again: `$FASTFORMER_CACHE` or `~/.cache/fastformer`. It may be deleted."""
     named = os.environ.get("FASTFORMER_CACHE")
     return Path(named).expanduser() if named else Path.home() / ".cache" / "fastformer"
+
+
+def content_hash(path: str | Path) -> str:
+    """A hash of what a file holds; of a large one that is asked for again and again it is made once."""
+    path = Path(path)
+    try:
+        found = path.stat()
+        return _content_hash(path.resolve(), found.st_size, found.st_mtime_ns)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); check the file") from error
+
+
+@lru_cache(maxsize=256)
+def _content_hash(path: Path, size: int, changed: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").hexdigest()[:32]
 
 
 def write_json(path: Path, content: Any) -> None:

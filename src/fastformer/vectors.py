@@ -1,6 +1,6 @@
 """Text vectors to a file: NumPy's .npy or Parquet, written row by row and renamed into place when complete."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,20 +8,34 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fastformer.errors import UserError
-from fastformer.files import writing_aside
+from fastformer.files import writing_aside, writing_text
 from fastformer.progress import progress_bar
 
 ROWS_AT_ONCE = 1024
 
 
-def write_vectors(path: str | Path, vectors: Iterable[np.ndarray], width: int, show_progress: bool = False) -> int:
-    """Write float32 vectors, one a row; return how many. `.parquet` has the columns `row` and `vector`."""
+def write_vectors(
+    path: str | Path,
+    vectors: Iterable[np.ndarray],
+    width: int,
+    show_progress: bool = False,
+    ids: Sequence[str] | None = None,
+) -> int:
+    """Write float32 vectors, one a row; return how many. `.parquet` has the columns `row` and `vector`.
+
+    `ids` say whose vectors they are: a column `id` of `.parquet`; lines of NAME.ids.txt beside NAME.npy.
+    """
     path = Path(path)
-    writers = {".npy": _write_npy, ".parquet": _write_parquet}
-    if path.suffix not in writers:
+    if path.suffix not in (".npy", ".parquet"):
         raise UserError(f"{path}: vectors are written to .npy or .parquet; give the output one of these endings")
     with writing_aside(path) as aside, progress_bar("Embedding", show=show_progress) as advance:
-        return writers[path.suffix](aside, _blocks(vectors, advance), width)
+        blocks = _blocks(vectors, advance)
+        if path.suffix == ".parquet":
+            return _write_parquet(aside, blocks, width, ids)
+        if ids is not None:
+            with writing_text(path.with_suffix(".ids.txt")) as file:
+                file.writelines(f"{one}\n" for one in ids)
+        return _write_npy(aside, blocks, width)
 
 
 def _blocks(vectors: Iterable[np.ndarray], advance: Callable[[int], None]) -> Iterator[np.ndarray]:
@@ -53,13 +67,15 @@ def _write_npy(path: Path, blocks: Iterator[np.ndarray], width: int) -> int:
     return count
 
 
-def _write_parquet(path: Path, blocks: Iterator[np.ndarray], width: int) -> int:
-    schema = pa.schema([("row", pa.int64()), ("vector", pa.list_(pa.float32(), width))])
+def _write_parquet(path: Path, blocks: Iterator[np.ndarray], width: int, ids: Sequence[str] | None) -> int:
+    named = [] if ids is None else [("id", pa.string())]
+    schema = pa.schema([("row", pa.int64()), *named, ("vector", pa.list_(pa.float32(), width))])
     count = 0
     with pq.ParquetWriter(path, schema) as writer:
         for block in blocks:
             rows = pa.array(np.arange(count, count + len(block)))
             vectors = pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), width)
-            writer.write_table(pa.table([rows, vectors], schema=schema))
+            own = [] if ids is None else [pa.array(ids[count : count + len(block)], pa.string())]
+            writer.write_table(pa.table([rows, *own, vectors], schema=schema))
             count += len(block)
     return count

@@ -47,7 +47,7 @@ def kind_of(init: str | Path) -> Literal["file", "encoder", "run"]:
         return "file"
     if not path.is_dir():
         raise UserError(f"{init}: no such file or folder; give --init a GloVe file, an encoder's folder or a run")
-    if not (path / RUN_FILE).is_file() and not (path / "checkpoints").is_dir():
+    if not _holds_run(path):
         open_encoder(path)
         return "encoder"
     _open_run(path)
@@ -57,6 +57,17 @@ def kind_of(init: str | Path) -> Literal["file", "encoder", "run"]:
 def tokenizer_of(init: str | Path | None) -> str | None:
     """The tokenizer that goes with a start: a run's own, so that all its weights mean the same; else none."""
     return str(init) if init is not None and kind_of(init) == "run" else None
+
+
+def check_word_vectors(init: str | Path | None) -> None:
+    """Say now what is wrong with a start that is to give word vectors only, where a run has no weights to give."""
+    if init is None:
+        return
+    if _holds_run(Path(init).expanduser()):
+        raise UserError(
+            f"{init}: is a run; this task starts from words: give --init a GloVe file or an encoder's folder"
+        )
+    kind_of(init)
 
 
 def table_rate(tokens: int) -> float:
@@ -179,6 +190,10 @@ def _same_labels(theirs: FastformerConfig, ours: FastformerConfig) -> bool:
     """Whether a head predicts the same. A number's head is in the units of its data: it always starts anew."""
     kinds_agree = theirs.problem_type == ours.problem_type != "regression"
     return kinds_agree and theirs.id2label == ours.id2label
+
+
+def _holds_run(folder: Path) -> bool:
+    return (folder / RUN_FILE).is_file() or (folder / "checkpoints").is_dir()
 
 
 def _open_run(path: Path) -> Run:

@@ -24,7 +24,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from fastformer.data.tokenizers import encode_batch, load_tokenizer
 from fastformer.errors import UserError
-from fastformer.files import cache_folder, writing_aside
+from fastformer.files import cache_folder, content_hash, writing_aside
 from fastformer.machine import tune
 from fastformer.progress import progress_bar, quiet_libraries, say
 
@@ -158,11 +158,13 @@ def _read_json(path: Path) -> Any:
         raise UserError(f"{path}: cannot be read ({reason}); get a new copy of the folder") from error
 
 
+def encoder_hash(encoder: EncoderFolder) -> str:
+    """A hash of the files that decide what an encoder says: its weights, configuration and tokenizer."""
+    files = [path for path in sorted(encoder.folder.iterdir()) if path.suffix in _READ]
+    listed = json.dumps([(path.name, content_hash(path)) for path in files])
+    return hashlib.blake2b(listed.encode(), digest_size=16).hexdigest()
+
+
 def _key(encoder: EncoderFolder, words: list[str]) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for path in sorted(encoder.folder.iterdir()):
-        if path.suffix in _READ:
-            with path.open("rb") as file:
-                digest.update(f"{path.name}\0{hashlib.file_digest(file, 'blake2b').hexdigest()}\0".encode())
-    digest.update(json.dumps([encoder.pooling, encoder.normalize, words]).encode())
-    return digest.hexdigest()
+    content = json.dumps([encoder_hash(encoder), encoder.pooling, encoder.normalize, words])
+    return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()

@@ -122,6 +122,13 @@ def test_everything_learns_and_empty_titles_and_histories_are_finite(kind):
     assert unused == []
 
 
+def test_titles_may_be_read_by_pairs_of_words():
+    torch.manual_seed(0)
+    model = FastformerForRecommendation(RecommendationConfig(**SMALL, bigram_buckets=64)).eval()
+    assert scores(model, batch()).isfinite().all()
+    assert (model.news.config.bigram_buckets, model.user.config.bigram_buckets) == (64, 0)
+
+
 def test_padded_candidates_take_no_part_in_the_loss():
     model, inputs = build("fastformer"), batch()
     labels, mask = torch.zeros(4, dtype=torch.long), torch.tensor([[1, 1, 0]] * 4)

@@ -7,7 +7,10 @@ from dataclasses import replace
 import pytest
 
 from fastformer.errors import Interrupted, UserError
+from fastformer.reproduce.comparison import _job
+from fastformer.reproduce.datasets import parse_data, prepare
 from fastformer.reproduce.grid import Job, run_grid, train_or_go_on
+from fastformer.reproduce.recipes import load_recipe, load_scale
 from fastformer.resuming import OtherRun
 
 from .toy import train
@@ -106,3 +109,17 @@ class TestGoingOn:
 
         with pytest.raises(UserError, match="no space"):
             train_or_go_on(interrupted, train)
+
+
+def test_another_glove_file_of_the_same_name_and_size_is_another_run(data, tmp_path):
+    scale, [variant, *_] = load_scale("small"), load_recipe("table-classification")["variants"]
+    prepared = prepare(parse_data([data])[0], scale, tmp_path / "out", show_progress=False)
+    for place, numbers in (("one", "1 2"), ("two", "3 4"), ("copy", "1 2")):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "glove.txt").write_text(f"cat {numbers}\n")
+    one, two, copy, without = (
+        _job(prepared, variant, scale, 0, glove, False).settings
+        for glove in (*(str(tmp_path / place / "glove.txt") for place in ("one", "two", "copy")), None)
+    )
+    assert one == copy != two
+    assert without["glove"] is None

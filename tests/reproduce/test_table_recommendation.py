@@ -2,11 +2,13 @@
 
 import json
 import re
+import shutil
 import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file, save_file
 
 from fastformer.cli import main
 from fastformer.errors import UserError
@@ -14,6 +16,7 @@ from fastformer.reproduce import grid, recommendation, table_recommendation
 from fastformer.reproduce.datasets import Dataset
 from fastformer.reproduce.recipes import load_recipe
 from fastformer.reproduce.recommendation import Method, load_methods, load_scale, locate
+from fastformer.run_folder import open_run
 from fastformer.tasks.recommendation.metrics import METRICS, impression_metrics
 from fastformer.tasks.recommendation.mind import read_mind
 from fastformer.tasks.recommendation.presets import MODELS, get_preset
@@ -86,6 +89,7 @@ def trainings():
         yield names
 
 
+TINY_SCALE = {"title_length": 8, "history_length": 6, "hidden_size": 16, "num_attention_heads": 2, "epochs": 1}
 COMPARED = [
     *("random order", "popularity", "co-occurrence", "NRMS", "FIM", "Linformer", "Fastformer", "Fastformer*"),
     "Fastformer+PLM-NR",
@@ -97,10 +101,9 @@ def table(folders, plm, trainings, tmp_path_factory):  # noqa: F811
     """The folder and the report of some methods, on 30 simulated users."""
     output = tmp_path_factory.mktemp("reproduce")
     options = {"output": output, "scale": "small", "seeds": 1, "plm": str(plm), "show_progress": False}
-    tiny = {"title_length": 8, "history_length": 6, "hidden_size": 16, "num_attention_heads": 2, "epochs": 1}
     module = sys.modules["fastformer.reproduce.table_recommendation"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "load_scale", lambda name: replace(load_scale(name), settings=tiny))
+        patch.setattr(module, "load_scale", lambda name: replace(load_scale(name), settings=TINY_SCALE))
         patch.setattr(module, "load_methods", lambda plm: [one for one in load_methods(plm) if one.name in COMPARED])
         yield output, table_recommendation([f"toys:mind={folders}"], **options), options
 
@@ -165,6 +168,38 @@ def test_a_run_is_made_once_and_again_when_its_scores_are_gone(table, trainings,
     assert again["auc"] == report["datasets"]["toys"]["variants"]["NRMS"]["auc"]
 
 
+def test_another_encoder_of_the_same_size_is_another_run(plm, folders, tmp_path):  # noqa: F811
+    other = shutil.copytree(plm, tmp_path / "other")
+    weights = {name: weight + 1 for name, weight in load_file(plm / "model.safetensors").items()}
+    save_file(weights, other / "model.safetensors", metadata={"format": "pt"})
+    assert (other / "model.safetensors").stat().st_size == (plm / "model.safetensors").stat().st_size
+    scale = load_scale("small")
+    prepared = recommendation.prepare(Dataset.parse(f"x={folders}"), scale)
+    [method] = [method for method in METHODS if method.name == "PLM-NR"]
+    shutil.copytree(plm, tmp_path / "copy")
+    first, same, another = (
+        recommendation._job(prepared, method, scale, 0, str(place)) for place in (plm, tmp_path / "copy", other)
+    )
+    assert first.settings == same.settings
+    assert first.settings != another.settings
+
+
+def test_glove_is_for_methods_without_an_encoder_of_their_own(table, plm, folders, tmp_path):  # noqa: F811
+    output, report, _ = table
+    assert report["glove"] is None
+    assert "Word vectors start at random" in (output / "table-recommendation.md").read_text(encoding="utf-8")
+    (tmp_path / "glove.txt").write_text("the 1 2\nof 3 5\na 2 1\n")
+    scale = replace(load_scale("small"), settings=TINY_SCALE)
+    prepared = recommendation.prepare(Dataset.parse(f"x={folders}"), scale)
+    nrms, plm_nr = (next(one for one in METHODS if one.name == name) for name in ("NRMS", "PLM-NR"))
+    starts = str(plm), str(tmp_path / "glove.txt")
+    without, with_glove = (recommendation._job(prepared, nrms, scale, 0, *one) for one in (starts[:1], starts))
+    assert without.settings.keys() == with_glove.settings.keys() - {"glove"}
+    assert "glove" not in recommendation._job(prepared, plm_nr, scale, 0, *starts).settings
+    recommendation.train_run(with_glove, tmp_path / "run", False)
+    assert open_run(tmp_path / "run").record["init"] == starts[1]
+
+
 class TestData:
     def test_builtin_and_folders_of_any_case(self, folders, tmp_path):  # noqa: F811
         assert locate(Dataset.parse("x=builtin")) == {"train": "builtin:train", "test": "builtin:dev"}
@@ -199,6 +234,7 @@ class TestData:
         (("--data", "x:imdb=builtin"), ("MIND only", "x:mind=builtin")),
         (("--scale", "huge"), ("--scale 'huge'", "full, cpu, small")),
         (("--plm", "no/such"), ("no/such",)),
+        (("--glove", "no-such-file"), ("no-such-file", "no such GloVe file")),
     ],
 )
 def test_a_mistake_is_one_line(tmp_path, monkeypatch, capsys, arguments, parts):

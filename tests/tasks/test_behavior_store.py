@@ -95,9 +95,13 @@ def test_memory_is_bounded(run):
     assert list(store.users) == ["user 9", "ann"]
     assert len(store.users["ann"].behaviors) == 5
     assert list(store.predictor.items.kept) == ["text 8", "text 9", "bought a cat"]
+    store.score("user 9", "soup for sale")  # whoever is asked for is met, too
+    assert list(store.users) == ["ann", "user 9"]
+    store.add("bob", "bought a dog")
+    assert list(store.users) == ["user 9", "bob"]
     store.score("nobody", "soup for sale")
     assert "nobody" not in store.users
-    store.forget("ann")
+    store.forget("bob")
     assert list(store.users) == ["user 9"]
 
 

@@ -4,6 +4,7 @@ import io
 import json
 import signal
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 import fastformer.training
 from fastformer.cli import app
 from fastformer.errors import Interrupted, UserError
+from fastformer.modeling import FastformerForConversion
 from fastformer.run_folder import open_run
 from fastformer.tasks.conversion import embed, evaluate, predict, train
 from fastformer.tasks.conversion.simulate import simulate, titles
@@ -46,6 +48,8 @@ def test_it_learns_who_likes_what(run):
     metrics = json.loads((run / "metrics.json").read_text())
     assert metrics["test"]["auc"] > 0.75  # at best about 0.9
     assert metrics["rows"] == {"train": 360, "validation": 40, "test": 100}
+    assert metrics["held_out_by"] == "time"
+    assert "the last of the training data by time" in (run / "README.md").read_text()
 
 
 def test_a_run_folder_says_what_it_is(run):
@@ -103,6 +107,39 @@ def test_the_same_seed_gives_the_same_model_and_resuming_changes_nothing(source,
     train(source["train"], output=tmp_path / "parts", resume=True, **options)
     whole, parts = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "parts"))
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+def test_no_batch_of_an_evaluation_is_larger_than_one_of_training(source, tmp_path, monkeypatch):
+    sizes, forward = {True: set(), False: set()}, FastformerForConversion.forward
+
+    def counted(self, *args, ads, **kwargs):
+        sizes[self.training].add(len(ads))
+        return forward(self, *args, ads=ads, **kwargs)
+
+    monkeypatch.setattr(FastformerForConversion, "forward", counted)
+    train(source["train"], source["test"], output=tmp_path / "run", preset=TINY, epochs=1, batch_size=16, **quiet)
+    assert max(sizes[False]) <= max(sizes[True]) == 16
+    assert open_run(tmp_path / "run").load_metrics()["held_out_by"] is None
+
+
+def test_words_start_from_glove(source, run, tmp_path):
+    words = ["bought", "cat", "dog", "bread", "soup", "sale"]
+    lines = [f"{word} {' '.join([str(number)] * 16)}" for number, word in enumerate(words, 1)]
+    (tmp_path / "glove.txt").write_text("\n".join(lines))
+    options = {"init": str(tmp_path / "glove.txt"), "epochs": 1, "learning_rate": 1e-9, **quiet}
+    found = {}
+    for name, preset in (("fitted", TINY), ("as-is", replace(TINY, adapt_init=False))):
+        train(source["train"], output=tmp_path / name, preset=preset, **options)
+        opened = open_run(tmp_path / name)
+        assert opened.record["init"] == options["init"]
+        table = opened.load_model(FastformerForConversion).get_input_embeddings().weight.detach()
+        found[name] = table[[opened.load_tokenizer().get_vocab()[word] for word in words]]
+    torch.testing.assert_close(found["as-is"], torch.arange(1.0, 7)[:, None].expand(6, 16))
+    size = found["fitted"].abs().mean(dim=1)
+    assert size.max() < 5 * TINY.model["initializer_range"]
+    assert size[0] < size[1]  # "bought" is in every list and says little; by itself it is further off the mean
+    with pytest.raises(UserError, match="is a run; .* give --init a GloVe file"):
+        train(source["train"], output=tmp_path / "other", init=str(run), **quiet)
 
 
 class TestSimulation:
@@ -198,6 +235,7 @@ class TestMistakes:
         self.check("`device` is 'desktop', not a finite", train, rows, numeric=["device"], output=tmp_path / "run")
         ones = write_jsonl(tmp_path / "ones.jsonl", [{"behaviors": ["a b"], "ad": "a b", "label": 1}] * 5)
         self.check("all training rows have the label 1", train, ones, preset=TINY, output=tmp_path / "run")
+        self.check("lower --learning-rate", train, rows, preset=TINY, learning_rate=1e30, output=tmp_path / "run")
         assert not (tmp_path / "run").exists()
 
     def test_on_the_command_line(self, run, tmp_path, capsys, monkeypatch):

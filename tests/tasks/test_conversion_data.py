@@ -10,6 +10,7 @@ import pytest
 from sklearn.metrics import log_loss, roc_auc_score
 
 from fastformer.data.ragged import Ragged
+from fastformer.errors import UserError
 from fastformer.tasks.conversion.baselines import ad_rates, floor_scores
 from fastformer.tasks.conversion.data import EventsWriter, Part, collect, hold_out
 from fastformer.tasks.conversion.events import Columns, read_events
@@ -70,13 +71,28 @@ class TestReading:
 
     def test_the_last_tenth_by_time_validates(self, tmp_path):
         rows = [{"behaviors": [], "ad": "x", "label": 0, "time": -number} for number in range(20)]
-        training, validating = hold_out(collected(rows, tmp_path, columns=Columns()), seed=0)
+        training, validating, by = hold_out(collected(rows, tmp_path, columns=Columns()), seed=0)
         assert validating.tolist() == [0, 1]
         assert training.tolist() == [*range(2, 20)]
+        assert by == "time"
         rows[5]["time"] = None
-        _, at_random = hold_out(collected(rows, tmp_path, columns=Columns()), seed=0)
-        assert len(at_random) == 2
-        assert at_random.tolist() != [0, 1]
+        with pytest.raises(UserError, match="1 of 20 training rows have no time.*--validation"):
+            hold_out(collected(rows, tmp_path, columns=Columns()), seed=0)
+
+    @pytest.mark.parametrize("time", [None, 7])
+    def test_a_random_tenth_validates_where_no_time_tells_rows_apart(self, tmp_path, time):
+        rows = [{"behaviors": [], "ad": "x", "label": 0, "time": time} for _ in range(20)]
+        training, validating, by = hold_out(collected(rows, tmp_path, columns=Columns()), seed=0)
+        assert by == "random"
+        assert sorted([*training, *validating]) == [*range(20)]
+        assert len(validating) == 2
+        assert validating.tolist() not in ([0, 1], [18, 19])
+
+    def test_rows_of_one_time_are_not_torn_apart(self, tmp_path):
+        times = [0] * 15 + [1] * 2 + [2] * 23  # a tenth would cut the last day
+        rows = [{"behaviors": [], "ad": "x", "label": 0, "time": time} for time in times]
+        training, validating, by = hold_out(collected(rows, tmp_path, columns=Columns()), seed=0)
+        assert (len(training), len(validating), by) == (17, 23, "time")
 
     def test_dates_are_times(self, tmp_path):
         rows = [{"behaviors": [], "ad": "x", "label": 0, "time": time} for time in ("2026-01-31", "2026-01-31T00:01")]
@@ -104,6 +120,28 @@ class TestSideFeatures:
         for name, values in events.inputs.items():
             np.testing.assert_array_equal(again[name].numpy(), values)
 
+    @pytest.mark.parametrize("value", [0.1, 1e9 + 0.1, 0])
+    def test_a_constant_column_says_nothing(self, tmp_path, value):
+        rows = [{"behaviors": [], "ad": "x", "label": 0, "price": value, "device": None} for _ in range(1000)]
+        events = collected([*rows, {**rows[0], "price": 2 * value + 0.05}], tmp_path)
+        features = events.learn_features(SIDE, np.arange(1000))
+        assert features.numeric["price"] == (pytest.approx(value), 1.0)
+        assert np.abs(events.inputs["numeric"][:1000]).max() < 1e-6
+
+    def test_numbers_stay_finite(self):
+        features = SideFeatures({"price": (0.0, 1e-3)}, {})
+        found = features.standardised(np.array([[1e300], [-1e300], [0.002], [np.nan]]))
+        assert found[:, 0].tolist() == [100, -100, 2, 0]
+
+    def test_later_rows_may_leave_a_side_feature_out(self, tmp_path):
+        rows = make_events(3, 0)
+        del rows[1]["price"], rows[2]["device"]
+        events = list(read_events(write_jsonl(tmp_path / "rows.jsonl", rows), SIDE))
+        assert np.isnan(events[1].numbers[0])
+        assert events[2].values == [""]
+        with pytest.raises(UserError, match="line 1: no column 'price'"):
+            list(read_events(write_jsonl(tmp_path / "rows.jsonl", rows[1:]), SIDE))
+
 
 class TestScores:
     def test_against_scikit_learn_and_by_hand(self):
@@ -115,6 +153,10 @@ class TestScores:
         # Two ranges: 0.1 is said where a half converts, 0.9 where all do.
         by_hand = scores(np.array([0.1, 0.1, 0.9, 0.9]), np.array([0, 1, 1, 1]))
         assert by_hand["calibration_error"] == pytest.approx((2 * 0.4 + 2 * 0.1) / 4)
+
+    def test_what_is_not_finite_is_a_learning_rate_too_high(self):
+        with pytest.raises(UserError, match="not finite numbers: .* lower --learning-rate"):
+            scores(np.array([0.2, np.nan]), np.array([0, 1]))
 
     def test_one_label_has_no_auc(self):
         assert set(scores(np.array([0.2, 0.4]), np.array([0, 0]))) == {"log_loss", "calibration_error"}

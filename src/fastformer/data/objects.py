@@ -22,13 +22,16 @@ ROWS_AT_ONCE = 256  # of Parquet, in memory at a time
 Object = tuple[str, dict[str, Any]]  # where it stands (file and line or row), and what it holds
 
 
-def read_objects(source: str | Path, needed: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Object]:
+def read_objects(
+    source: str | Path, needed: Sequence[str], optional: Sequence[str] = (), first: Sequence[str] = ()
+) -> Iterator[Object]:
     """The rows of a .jsonl or .parquet file (`-`: JSONL from standard input); each has all of `needed`.
 
-    Of Parquet only the `needed` and the `optional` columns are read.
+    The first row has all of `first` too: these columns exist, and a later row may leave them out. Of Parquet only the
+    columns that are named here are read.
     """
     name = "standard input" if str(source) == "-" else str(source)
-    return guard(name, _read(str(source), name, needed, optional))
+    return guard(name, _read(str(source), name, needed, optional, first))
 
 
 def missing_column(where: str, column: str, found: Sequence[str]) -> UserError:
@@ -37,9 +40,11 @@ def missing_column(where: str, column: str, found: Sequence[str]) -> UserError:
     return UserError(f"{where}: no column {column!r}; columns found: {listed or 'none'}; add or rename it")
 
 
-def _read(source: str, name: str, needed: Sequence[str], optional: Sequence[str]) -> Iterator[Object]:
+def _read(
+    source: str, name: str, needed: Sequence[str], optional: Sequence[str], first: Sequence[str]
+) -> Iterator[Object]:
     if source == "-":
-        yield from _at_least_one(name, _read_lines(sys.stdin.buffer, name, needed))
+        yield from _at_least_one(name, _read_lines(sys.stdin.buffer, name, needed, first))
         return
     if not Path(source).is_file():
         raise UserError(f"{source}: no such file; give a .jsonl or .parquet file")
@@ -54,9 +59,9 @@ def _read(source: str, name: str, needed: Sequence[str], optional: Sequence[str]
                 copyfileobj(file, unzipped)
                 unzipped.seek(0)
                 file = unzipped
-            rows = _read_parquet(file, name, needed, optional)
+            rows = _read_parquet(file, name, (*needed, *first), optional)
         else:
-            rows = _read_lines(file, name, needed)
+            rows = _read_lines(file, name, needed, first)
         yield from _at_least_one(name, rows)
 
 
@@ -68,7 +73,9 @@ def _at_least_one(name: str, rows: Iterator[Object]) -> Iterator[Object]:
         raise UserError(f"{name}: no rows; give a file with at least one")
 
 
-def _read_lines(file: io.BufferedReader | gzip.GzipFile, name: str, needed: Sequence[str]) -> Iterator[Object]:
+def _read_lines(
+    file: io.BufferedReader | gzip.GzipFile, name: str, needed: Sequence[str], first: Sequence[str]
+) -> Iterator[Object]:
     for number, line in enumerate(decode(file, name), 1):
         if line.isspace():
             continue
@@ -80,9 +87,10 @@ def _read_lines(file: io.BufferedReader | gzip.GzipFile, name: str, needed: Sequ
             raise UserError(f"{where}: broken JSON ({reason}); every line must hold one whole object") from None
         if type(record) is not dict:
             raise UserError(f"{where}: {kind_of(record)}, not a JSON object")
-        for column in needed:
+        for column in (*needed, *first):
             if column not in record:
                 raise missing_column(where, column, list(record))
+        first = ()  # of later rows nothing more is asked
         yield where, record
 
 

@@ -144,6 +144,15 @@ class FastformerConfig(PreTrainedConfig):
             setattr(config, name, value)
         return config
 
+    def for_vectors(self, mixer: str, length: int, **changes) -> Self:
+        """The configuration of a second encoder, over at most `length` vectors that the first one made.
+
+        Its vocabulary is a single row, and nothing of it looks at words.
+        """
+        no_words = {"vocab_size": 1, "pad_token_id": None, "bigram_buckets": 0, "ngram_channel": False}
+        changes = {**no_words, "token_dropout": 0.0, **changes}
+        return self.with_changes(mixer=mixer, max_position_embeddings=length, **changes)
+
     def for_decoder(self) -> Self:
         """The configuration of the decoder of an encoder-decoder: a causal stack of its own."""
         return self.with_changes(

@@ -44,16 +44,10 @@ class FastformerConversionConfig(FastformerConfig):
     category_sizes: list[int] | None = None
     category_width: int = 16
 
-    def user_config(self) -> FastformerConfig:
-        """The configuration of the user encoder, whose tokens are vectors: its vocabulary is a single, unused row."""
-        return self.with_changes(
-            mixer=self.user_mixer or self.mixer,
-            num_hidden_layers=self.num_user_layers,
-            max_position_embeddings=self.max_behaviors,
-            vocab_size=1,
-            pad_token_id=None,
-            bigram_buckets=0,
-            token_dropout=0.0,
+    def for_users(self) -> FastformerConfig:
+        """The same for the user encoder. The one row of its vocabulary is not used."""
+        return self.for_vectors(
+            self.user_mixer or self.mixer, self.max_behaviors, num_hidden_layers=self.num_user_layers
         )
 
 
@@ -76,7 +70,7 @@ class FastformerForConversion(FastformerPreTrainedModel):
     def __init__(self, config: FastformerConversionConfig):
         super().__init__(config)
         self.fastformer = FastformerModel(config)  # the text encoder, under the name it has in every model here
-        self.user_encoder = FastformerModel(config.user_config())
+        self.user_encoder = FastformerModel(config.for_users())
         sizes = config.category_sizes or []
         self.category_embeddings = nn.ModuleList([nn.Embedding(size, config.category_width) for size in sizes])
         side = config.num_numeric + config.category_width * len(sizes)

@@ -40,10 +40,8 @@ class RecommendationConfig(FastformerConfig):
     plm: dict[str, Any] | None = None
 
     def for_users(self) -> FastformerConfig:
-        """The same for the user encoder. Its vocabulary is one row: what stands for an empty history."""
-        return self.with_changes(
-            mixer=self.user_mixer, max_position_embeddings=self.max_history, vocab_size=1, pad_token_id=None
-        )
+        """The same for the user encoder. The one row of its vocabulary stands for an empty history."""
+        return self.for_vectors(self.user_mixer, self.max_history)
 
 
 class NewsRecommender(FastformerPreTrainedModel):

@@ -16,6 +16,7 @@ import torch
 
 from fastformer.benchmark.measuring import describe_machine, result_folder
 from fastformer.errors import UserError
+from fastformer.files import content_hash
 from fastformer.reproduce.datasets import Dataset, Prepared, parse_data, prepare, tokenizer_of
 from fastformer.reproduce.grid import Job, Metrics, run_grid, train_or_go_on
 from fastformer.reproduce.recipes import Scale, Variant, command, load_recipe, load_scale
@@ -147,7 +148,7 @@ def _job(one: Prepared, variant: Variant, scale: Scale, seed: int, glove: str | 
             "data": one.about["fingerprint"],
             "mixer": variant.mixer,
             "seed": seed,
-            "glove": glove and {"name": Path(glove).name, "bytes": Path(glove).stat().st_size},
+            "glove": glove and content_hash(glove),
             "settings": chosen(preset),
         },
         inputs={

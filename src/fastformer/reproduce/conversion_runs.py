@@ -25,7 +25,7 @@ from fastformer.progress import progress_bar
 from fastformer.reproduce.comparison import chosen
 from fastformer.reproduce.datasets import Dataset, digest, file_stamp, locate
 from fastformer.reproduce.grid import Job, Metrics, train_or_go_on
-from fastformer.reproduce.recipes import Variant, scale_fields
+from fastformer.reproduce.recipes import Variant, scale_fields, start_settings
 from fastformer.tasks.conversion import verbs
 from fastformer.tasks.conversion.baselines import floor_scores
 from fastformer.tasks.conversion.data import EventsWriter, collect
@@ -88,17 +88,20 @@ def prepare_conversion(dataset: Dataset, scale: ConversionScale, folder: Path, s
     with explain_full_disk(place), progress_bar(f"Reading {dataset.name}", show=show) as advance:
         place.mkdir(parents=True, exist_ok=True)
         for number, (split, source) in enumerate(sources.items()):
-            counts[split] = 0
+            converted = []
             for record in _records(source):
-                counts[split] += 1
+                converted.append(record["label"] == 1)
                 content.update(f"{split}\t{json.dumps(record, default=str)}\n".encode())
                 advance(1)
+            counts[split] = len(converted)
             rows[split] = min(counts[split], scale.rows.get(split, counts[split]))
-            files[split] = source
+            files[split], drawn = source, np.arange(counts[split])
             if rows[split] < counts[split]:
                 files[split] = str((place / f"{split}.jsonl").resolve())
                 drawn = np.random.default_rng([seed, number]).permutation(counts[split])[: rows[split]]
                 _copy(source, set(drawn.tolist()), Path(files[split]))
+            if split != "validation" and len(np.unique(np.array(converted)[drawn])) < 2:
+                raise UserError(f"{source}: the {rows[split]:,} {split} rows have one label only; AUC needs 0 and 1")
         about = {
             "source": dataset.source,
             "rows_in_source": counts,
@@ -125,11 +128,14 @@ def _copy(source: str, kept: set[int], path: Path) -> None:
 # ---- jobs ------------------------------------------------------------------------------------------------------------
 
 
-def training_job(data: ConversionData, variant: Variant, scale: ConversionScale, seed: int, version: int) -> Job:
+def training_job(
+    data: ConversionData, variant: Variant, scale: ConversionScale, seed: int, glove: str | None, version: int
+) -> Job:
     """Train one method with one seed, and score it on the test rows."""
     preset = scale.settings(seed)
-    settings = {"data": data.about["fingerprint"], "mixer": variant.mixer, "seed": seed, "settings": chosen(preset)}
-    inputs = {"preset": preset, **data.files}
+    settings = {"data": data.about["fingerprint"], "mixer": variant.mixer, "seed": seed}
+    settings |= start_settings(chosen(preset), glove)
+    inputs = {"preset": preset, "glove": glove, **data.files}
     return _job("training", f"{data.dataset.name}/conversion-{variant.mixer}-seed{seed}", settings, inputs, version)
 
 
@@ -142,7 +148,7 @@ def floors_job(data: ConversionData, version: int) -> Job:
 def latency_job(data: ConversionData, mixers: list[str], scale: ConversionScale, version: int) -> Job:
     """Measure requests drawn from the test rows, all methods in turns."""
     preset = scale.settings()
-    settings = {"data": data.about["fingerprint"], "mixers": mixers, "settings": chosen(preset)}
+    settings = {"data": data.about["fingerprint"], "mixers": mixers, **start_settings(chosen(preset), None)}
     settings["requests"] = scale.requests
     inputs = {"preset": preset, "test": data.files["test"]}
     return _job("latency", f"{data.dataset.name}/conversion-latency", settings, inputs, version)
@@ -152,7 +158,7 @@ def lists_job(length: int, mixers: list[str], scale: ConversionScale, version: i
     """Measure simulated lists of one length, all methods in turns."""
     preset = scale.settings()
     size = {"behaviors": scale.list_events, "requests": scale.list_requests, "steps": scale.steps}
-    settings = {"length": length, "mixers": mixers, "settings": chosen(preset), **size}
+    settings = {"length": length, "mixers": mixers, **start_settings(chosen(preset), None), **size}
     return _job("lists", f"simulated/conversion-lists-{length}", settings, {"preset": preset, "size": size}, version)
 
 
@@ -184,6 +190,7 @@ def _train(job: Job, folder: Path, show: bool) -> Metrics:
         output=folder,
         mixer=job.settings["mixer"],
         preset=job.inputs["preset"],
+        init=job.inputs["glove"],
         seed=job.settings["seed"],
         overwrite=True,
         show_progress=show,

@@ -11,6 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 from fastformer.errors import UserError
+from fastformer.files import content_hash
 
 PAPER_DATASETS = ("amazon", "imdb", "mind")
 
@@ -65,6 +66,16 @@ def load_recipe(name: str) -> dict[str, Any]:
     for key, one in (("variants", Variant), ("claims", Claim)):
         recipe[key] = [one(**fields) for fields in recipe.get(key, ())]
     return recipe
+
+
+def start_settings(settings: dict[str, Any], glove: str | None) -> dict[str, Any]:
+    """The settings of a run under `settings`, and what its word vectors start from under `glove`.
+
+    Without GloVe there is no such key, and how a start is fitted to the data decides nothing: finished runs stay valid.
+    """
+    if glove is None:
+        return {"settings": {name: value for name, value in settings.items() if name != "adapt_init"}}
+    return {"settings": settings, "glove": content_hash(glove)}
 
 
 def load_scale(name: str) -> Scale:

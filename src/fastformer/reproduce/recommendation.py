@@ -21,15 +21,15 @@ from fastformer.files import writing_aside
 from fastformer.reproduce.comparison import chosen, spread
 from fastformer.reproduce.datasets import Dataset
 from fastformer.reproduce.grid import Job, Metrics, run_grid, train_or_go_on
-from fastformer.reproduce.recipes import load_recipe, scale_fields
+from fastformer.reproduce.recipes import load_recipe, scale_fields, start_settings
 from fastformer.tasks.recommendation.clicks import Clicks
 from fastformer.tasks.recommendation.fit import fit_recommender
 from fastformer.tasks.recommendation.floors import floor_scores
 from fastformer.tasks.recommendation.metrics import METRICS, format_metrics, impression_metrics
-from fastformer.tasks.recommendation.mind import content_key, format_quirks, read_mind
+from fastformer.tasks.recommendation.mind import content_key, format_quirks, has_labels, read_mind
 from fastformer.tasks.recommendation.presets import MODELS, get_architecture, get_preset
 from fastformer.tasks.recommendation.scoring import score
-from fastformer.word_encoder import open_encoder
+from fastformer.word_encoder import encoder_hash, open_encoder
 
 NAME = "table-recommendation"
 _SPLIT = re.compile(r"(?:^|.*[_-])(?:(train)|(dev|valid|validation)|(test))", re.IGNORECASE)  # MINDlarge_train too
@@ -99,7 +99,7 @@ def locate(dataset: Dataset) -> dict[str, str]:
             if split in found:
                 raise UserError(f"--data {dataset}: {found[split]} and {path.parent} are both {split}; leave one there")
             found[split] = str(path.parent)
-    if "test" in found and read_mind(found["test"]).labels is None:
+    if "test" in found and not has_labels(found["test"]):
         del found["test"]  # the leaderboard has its labels
     if "test" not in found and "validation" in found:
         found["test"] = found.pop("validation")
@@ -150,6 +150,7 @@ def compare(
     *,
     seeds: int,
     plm: str | None,
+    glove: str | None,
     keep_models: bool,
     show_progress: bool,
 ) -> dict[str, Any]:
@@ -157,7 +158,7 @@ def compare(
     prepared = [prepare(dataset, scale, show_progress) for dataset in datasets]
     averaged = {method.average for method in methods}
     jobs = {
-        (one.dataset.name, method.name, seed): _job(one, method, scale, seed, plm)
+        (one.dataset.name, method.name, seed): _job(one, method, scale, seed, plm, glove)
         for seed in range(max(seeds, scale.ensemble))  # the outer loop: stopped early, fewer seeds are complete
         for one in prepared
         for method in methods
@@ -204,9 +205,9 @@ def compare(
     }
 
 
-def _job(one: Prepared, method: Method, scale: Scale, seed: int, plm: str | None) -> Job:
+def _job(one: Prepared, method: Method, scale: Scale, seed: int, plm: str | None, glove: str | None = None) -> Job:
     needs_plm = MODELS[method.model].needs_plm
-    weights = sorted(open_encoder(Path(plm).expanduser()).folder.glob("*.safetensors")) if needs_plm else []
+    glove = None if needs_plm else glove  # a pre-trained encoder has vectors of its own
     settings = dict(scale.settings)
     if method.model == "fim":  # the sizes of its parts are its own
         settings = {name: settings[name] for name in ("epochs", "title_length", "history_length") if name in settings}
@@ -221,13 +222,14 @@ def _job(one: Prepared, method: Method, scale: Scale, seed: int, plm: str | None
             "impressions": scale.impressions,
             "model": method.model,
             "mixer": method.mixer,
-            "settings": chosen(preset),
-            "plm": {path.name: path.stat().st_size for path in weights},
+            **start_settings(chosen(preset), glove),
+            "plm": encoder_hash(open_encoder(Path(plm).expanduser())) if needs_plm else {},
             "seed": seed,
         },
         inputs={
             "places": one.places,
             "plm": plm if needs_plm else None,
+            "glove": glove,
             "preset": scale.preset,
             "settings": settings,
         },
@@ -247,6 +249,7 @@ def train_run(job: Job, folder: Path, show: bool) -> Metrics:
         news_mixer=job.settings["mixer"],
         user_mixer=job.settings["mixer"],
         plm=job.inputs["plm"],
+        init=job.inputs["glove"],
         preset=job.inputs["preset"],
         seed=job.settings["seed"],
         overwrite=True,

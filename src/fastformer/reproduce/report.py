@@ -10,6 +10,7 @@ from typing import Any
 
 from fastformer.benchmark.measuring import machine_line
 from fastformer.benchmark.tables import markdown_table
+from fastformer.errors import UserError
 from fastformer.files import writing_text
 from fastformer.reproduce.comparison import SCORES
 
@@ -31,18 +32,26 @@ def percent(mean: float, deviation: float | None) -> str:
     return f"{mean:.2f}" if deviation is None else f"{mean:.2f} ± {deviation:.2f}"
 
 
+def check_glove(glove: str | None) -> None:
+    """A wrong path is said now rather than after the data is read."""
+    if glove is not None and not Path(glove).is_file():
+        raise UserError(f"{glove}: no such GloVe file; check the path")
+
+
+def start_of_words(report: dict[str, Any]) -> str:
+    """From where the word vectors start, in a sentence."""
+    if report["glove"]:
+        return f"Word vectors start from GloVe (`{Path(report['glove']).name}`)."
+    return "**Word vectors start at random, not from GloVe as in the paper** (`--glove FILE` gives them)."
+
+
 def introduction(report: dict[str, Any], scores: str = "Test scores") -> list[str]:
     """Title, reduction, what numbers are, and from where the word vectors start."""
     seeds = f"mean of {report['seeds']} seeds ± sample standard deviation" if report["seeds"] > 1 else "one seed"
-    start = (
-        f"Word vectors start from GloVe (`{Path(report['glove']).name}`)."
-        if report["glove"]
-        else "**Word vectors start at random, not from GloVe as in the paper** (`--glove FILE` gives them)."
-    )
     return [
         f"# {report['title']}\n",
-        f"After {report['source']}. Scale `{report['scale']}`. {report['reduction']} {start} {scores} in percent, "
-        f"{seeds}; validation picks the epoch. {machine_line(report['machine'])}.\n",
+        f"After {report['source']}. Scale `{report['scale']}`. {report['reduction']} {start_of_words(report)} {scores} in "
+        f"percent, {seeds}; validation picks the epoch. {machine_line(report['machine'])}.\n",
     ]
 
 

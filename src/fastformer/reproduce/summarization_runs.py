@@ -16,7 +16,7 @@ import torch
 from fastformer.benchmark.allocations import peak_bytes
 from fastformer.benchmark.measuring import describe_machine, in_turns, timing
 from fastformer.errors import UserError
-from fastformer.files import explain_full_disk, write_json, writing_text
+from fastformer.files import content_hash, explain_full_disk, write_json, writing_text
 from fastformer.machine import tune
 from fastformer.modeling import FastformerConfig
 from fastformer.progress import progress_bar
@@ -154,7 +154,7 @@ def training_job(
             "data": data.about["fingerprint"],
             "mixer": variant.mixer,
             "seed": seed,
-            "glove": glove and {"name": Path(glove).name, "bytes": Path(glove).stat().st_size},
+            "glove": glove and content_hash(glove),
             "settings": chosen(preset),
         },
         {"preset": preset, "glove": glove, **data.files},

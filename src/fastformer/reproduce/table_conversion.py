@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from fastformer.benchmark.conversion import BATCHES
+from fastformer.benchmark.conversion import BATCHES, ENOUGH_FOR_P99
 from fastformer.benchmark.measuring import machine_line, result_folder
 from fastformer.benchmark.tables import markdown_table
 from fastformer.reproduce.comparison import spread
@@ -27,7 +27,7 @@ from fastformer.reproduce.conversion_runs import (
 from fastformer.reproduce.datasets import parse_data
 from fastformer.reproduce.grid import Metrics, run_grid
 from fastformer.reproduce.recipes import Variant, load_recipe
-from fastformer.reproduce.report import compare_two, write_report
+from fastformer.reproduce.report import check_glove, compare_two, start_of_words, write_report
 
 NAME = "table-conversion"
 SCORES = ("auc", "log_loss", "calibration_error")
@@ -40,22 +40,25 @@ def table_conversion(
     output: str | Path,
     scale: str = "cpu",
     seeds: int | None = None,
+    glove: str | None = None,
     data_seed: int = 0,
     keep_models: bool = False,
     show_progress: bool = True,
 ) -> dict[str, Any]:
     """Train and measure both methods on every dataset (`NAME=FOLDER`); leave table-conversion.md and .json."""
     recipe = load_recipe(NAME)
+    check_glove(glove)
     size, datasets, folder = conversion_scale(recipe, scale), parse_data(data), result_folder(output)
-    seeds, version, variants = seeds or size.seeds, recipe["version"], recipe["variants"]
+    seeds, variants = seeds or size.seeds, recipe["variants"]
+    version, measuring_version = recipe["version"], recipe["measuring_version"]
     mixers = [variant.mixer for variant in variants]
     prepared = [prepare_conversion(one, size, folder, data_seed, show_progress) for one in datasets]
-    jobs = {("lists", length): lists_job(length, mixers, size, version) for length in recipe["lists"]}
+    jobs = {("lists", length): lists_job(length, mixers, size, measuring_version) for length in recipe["lists"]}
     for one in prepared:
         jobs["floors", one.dataset.name] = floors_job(one, version)
-        jobs["latency", one.dataset.name] = latency_job(one, mixers, size, version)
+        jobs["latency", one.dataset.name] = latency_job(one, mixers, size, measuring_version)
     jobs |= {
-        (one.dataset.name, variant.name, seed): training_job(one, variant, size, seed, version)
+        (one.dataset.name, variant.name, seed): training_job(one, variant, size, seed, glove, version)
         for seed in range(seeds)  # the outer loop: stopped early, fewer seeds are complete
         for one in prepared
         for variant in variants
@@ -64,7 +67,7 @@ def table_conversion(
         list(jobs.values()), folder, run_job, describe, keep_models=keep_models, show_progress=show_progress
     )
     found = {key: result["metrics"] for key, result in zip(jobs, results, strict=True)}
-    options = {"seeds": seeds, "scale": scale, "data-seed": data_seed or None, "output": output}
+    options = {"seeds": seeds, "scale": scale, "glove": glove, "data-seed": data_seed or None, "output": output}
     given = [part for dataset in datasets for part in ("--data", str(dataset))]
     given += [part for option, value in options.items() if value is not None for part in (f"--{option}", str(value))]
     report = {
@@ -76,6 +79,7 @@ def table_conversion(
         "scale": scale,
         "reduction": size.says,
         "seeds": seeds,
+        "glove": glove,
         "requests": size.requests,
         "list_requests": size.list_requests,
         "machine": results[0]["metrics"]["machine"],
@@ -131,8 +135,8 @@ def markdown(report: dict[str, Any]) -> str:
     seeds = f"mean of {report['seeds']} seeds ± sample standard deviation" if report["seeds"] > 1 else "one seed"
     parts = [
         f"# {report['title']}\n",
-        f"After {report['source']}. Scale `{report['scale']}`. {report['reduction']} Test scores, {seeds}; validation "
-        f"picks the epoch. {machine_line(report['machine'])}.\n",
+        f"After {report['source']}. Scale `{report['scale']}`. {report['reduction']} {start_of_words(report)} Test "
+        f"scores, {seeds}; validation picks the epoch. {machine_line(report['machine'])}.\n",
     ]
     for name, dataset in report["datasets"].items():
         parts += _dataset(name, dataset, report)
@@ -165,8 +169,8 @@ def _dataset(name: str, dataset: dict[str, Any], report: dict[str, Any]) -> list
         markdown_table(
             ["method", "AUC", "paper's AUC", "log loss", "calibration error", "training", "parameters"], scores
         ),
-        f"Memory is the peak of a training process, the libraries in it; latency is p50 / p99 of {report['requests']} "
-        "requests in milliseconds, from token ids to probabilities, the methods in turns. With stored vectors, as a "
+        f"Memory is the peak of a training process, the libraries in it; latency is {_of_requests(report['requests'])} "
+        "in milliseconds, from token ids to probabilities, the methods in turns. With stored vectors, as a "
         "`BehaviorStore` keeps them, no text is encoded.\n",
         markdown_table(["method", "peak memory", "paper's", *batches, "paper's"], costs),
     ]
@@ -192,8 +196,8 @@ def _lists(report: dict[str, Any]) -> list[str]:
     return [
         "## Longer lists of behaviours\n",
         "Simulated. A training step is forward and backward through so many lists; its memory is the most bytes of "
-        f"tensors alive at once. Latency is p50 / p99 of {report['list_requests']} requests of one list, in "
-        "milliseconds. Texts repeat and each distinct one is encoded once, so that the user encoder is what grows.\n",
+        f"tensors alive at once. Latency is {_of_requests(report['list_requests'])} of one list, in milliseconds. "
+        "Texts repeat and each distinct one is encoded once, so that the user encoder is what grows.\n",
         markdown_table(header, rows),
     ]
 
@@ -225,5 +229,9 @@ def _spread(found: dict[str, Any]) -> str:
     return f"{found['mean']:.4f}" if found["std"] is None else f"{found['mean']:.4f} ± {found['std']:.4f}"
 
 
+def _of_requests(count: int) -> str:
+    return f"p50 / {'p99' if count >= ENOUGH_FOR_P99 else 'maximum'} of {count} requests"
+
+
 def _latency(found: dict[str, float]) -> str:
-    return " / ".join(f"{time:,.0f}" if time >= 100 else f"{time:.3g}" for time in (found["p50_ms"], found["p99_ms"]))
+    return " / ".join(f"{time:,.0f}" if time >= 100 else f"{time:.3g}" for time in found.values())

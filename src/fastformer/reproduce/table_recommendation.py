@@ -12,7 +12,7 @@ from fastformer.errors import UserError
 from fastformer.reproduce.datasets import parse_data
 from fastformer.reproduce.recipes import load_recipe
 from fastformer.reproduce.recommendation import NAME, compare, load_methods, load_scale
-from fastformer.reproduce.report import claims, with_best_in_bold, write_report
+from fastformer.reproduce.report import check_glove, claims, start_of_words, with_best_in_bold, write_report
 from fastformer.tasks.recommendation.metrics import METRICS
 from fastformer.word_encoder import open_encoder
 
@@ -23,16 +23,18 @@ def table_recommendation(
     output: str | Path,
     scale: str = "cpu",
     seeds: int | None = None,
+    glove: str | None = None,
     plm: str | None = None,
     keep_models: bool = False,
     show_progress: bool = True,
 ) -> dict[str, Any]:
     """Train every method on every dataset (`NAME=PATH`, PATH with train and dev folders of MIND) with every seed.
 
-    `plm` is a folder with a transformers encoder, for the methods that start from one. Leaves table-recommendation.md
-    and .json in `output`.
+    `plm` is a folder with a transformers encoder, for the methods that start from one; `glove` a file of word vectors
+    for the others. Leaves table-recommendation.md and .json in `output`.
     """
     recipe, size, datasets, methods = load_recipe(NAME), load_scale(scale), parse_data(data), load_methods(plm)
+    check_glove(glove)
     if plm is not None:
         open_encoder(Path(plm).expanduser())  # what is wrong with it is said now rather than after hours
     for dataset in datasets:
@@ -41,11 +43,12 @@ def table_recommendation(
                 f"--data {dataset}: the paper recommends on MIND only; write {dataset.name}:mind={dataset.source}"
             )
     folder, seeds = result_folder(output), seeds or size.seeds
+    starts = {"plm": plm, "glove": glove}
     found = compare(
-        datasets, methods, size, folder, seeds=seeds, plm=plm, keep_models=keep_models, show_progress=show_progress
+        datasets, methods, size, folder, seeds=seeds, **starts, keep_models=keep_models, show_progress=show_progress
     )
     given = [part for dataset in datasets for part in ("--data", str(dataset))]
-    options = {"seeds": seeds, "scale": scale, "plm": plm, "output": output}
+    options = {"seeds": seeds, "scale": scale, "glove": glove, "plm": plm, "output": output}
     given += [part for option, value in options.items() if value is not None for part in (f"--{option}", str(value))]
     compared = {method.name for method in methods}
     report = {
@@ -56,6 +59,7 @@ def table_recommendation(
         "scale": scale,
         "reduction": size.says,
         "seeds": seeds,
+        "glove": glove,
         "plm": plm,
         "claims": [asdict(claim) for claim in recipe["claims"] if {*claim.better, *claim.than} <= compared],
         **found,
@@ -74,8 +78,9 @@ def markdown(report: dict[str, Any]) -> str:
     )
     parts = [
         f"# {report['title']}\n",
-        f"After {report['source']}. Scale `{report['scale']}`. {report['reduction']} {plm} Scores in percent, averaged "
-        f"over the test impressions, {seeds}; a * is the ensemble of several runs, which averages their scores. "
+        f"After {report['source']}. Scale `{report['scale']}`. {report['reduction']} {start_of_words(report)} "
+        f"{plm} Scores in percent, averaged over the test impressions, {seeds}; a * is the ensemble of several runs, "
+        "which averages their scores. "
         f"{machine_line(report['machine'])}.\n",
     ]
     for name, dataset in report["datasets"].items():

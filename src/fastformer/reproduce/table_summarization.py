@@ -11,12 +11,11 @@ from typing import Any
 
 from fastformer.benchmark.measuring import result_folder
 from fastformer.benchmark.tables import markdown_table
-from fastformer.errors import UserError
 from fastformer.reproduce.comparison import spread
 from fastformer.reproduce.datasets import parse_data
 from fastformer.reproduce.grid import Metrics, run_grid
 from fastformer.reproduce.recipes import command, load_recipe
-from fastformer.reproduce.report import claims, introduction, percent, write_report
+from fastformer.reproduce.report import check_glove, claims, introduction, percent, write_report
 from fastformer.reproduce.summarization_runs import (
     PAPER_DATASETS,
     describe,
@@ -52,8 +51,7 @@ def table_summarization(
     """Train the seven methods on every dataset (`NAME[:PAPER]=FOLDER`); leave table-summarization.md and .json."""
     recipe = load_recipe(NAME)
     size, datasets = summarization_scale(recipe, scale), parse_data(data, tuple(PAPER_DATASETS))
-    if glove is not None and not Path(glove).is_file():
-        raise UserError(f"{glove}: no such GloVe file; check the path")
+    check_glove(glove)
     folder, seeds, version, variants = result_folder(output), seeds or size.seeds, recipe["version"], recipe["variants"]
     columns = {"article_column": article_column, "summary_column": summary_column}
     prepared = [

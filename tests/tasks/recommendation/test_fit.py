@@ -12,10 +12,11 @@ from safetensors.torch import load_file
 import fastformer.training
 from fastformer.errors import Interrupted, UserError
 from fastformer.run_folder import open_run
+from fastformer.tasks.recommendation import fit
 from fastformer.tasks.recommendation.fit import fit_recommender
 from fastformer.tasks.recommendation.metrics import impression_metrics
 from fastformer.tasks.recommendation.mind import read_mind
-from fastformer.tasks.recommendation.scoring import Recommender, score
+from fastformer.tasks.recommendation.scoring import Recommender, keep_states, score, score_clicks
 
 from .conftest import MODELS, TINY
 
@@ -85,6 +86,54 @@ def test_a_frozen_encoder_reads_each_title_once_and_the_run_reads_titles_by_itse
     assert all(torch.equal(value, trained[f"news.plm.{name}"]) for name, value in started.items())
     found = impression_metrics(score(run, dev), dev.labels, dev.candidates.offsets)
     assert found["auc"] == pytest.approx(run.load_metrics()["validation"]["auc"], abs=1e-3)
+
+
+def test_states_are_kept_once_for_one_table_of_news_and_are_close_enough(clicks, runs, plm, tmp_path, monkeypatch):
+    kept = []
+    monkeypatch.setattr(fit, "keep_states", lambda *options: kept.append(keep_states(*options)) or kept[-1])
+    options = {**TINY, "model": "fastformer+plm-nr", "plm": plm, "plm_layers": 0}
+    fit_recommender(clicks["train"], None, tmp_path / "run", **options)
+    [titles] = kept  # of training and validation
+    assert titles.states.dtype == torch.float16
+    recommender, dev = Recommender(open_run(runs["fastformer+plm-nr"])), clicks["dev"]
+    titles = recommender.titles(dev.news)
+    read, stored = (
+        score_clicks(recommender.model, one, dev, recommender.max_history)
+        for one in (titles, keep_states(recommender.model, titles))
+    )
+    np.testing.assert_allclose(stored, read, atol=1e-3 * np.abs(read).max())
+
+
+@pytest.fixture(scope="module")
+def glove(clicks, tmp_path_factory):
+    """Vectors of every third word of the titles; word number n has the vector n, n, …"""
+    words = sorted({word for title in clicks["train"].news["title"].to_pylist() for word in title.lower().split()})
+    path = tmp_path_factory.mktemp("glove") / "glove.txt"
+    lines = (f"{word} {' '.join([str(number / 100)] * 15)} 1" for number, word in enumerate(words[::3]))
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.mark.parametrize("model", ["fastformer", "fim"])
+def test_words_start_from_glove(clicks, glove, tmp_path, model):
+    options = {**TINY, "model": model, "learning_rate": 1e-9, "init": glove}  # as good as untrained
+    fit_recommender(clicks["train"], clicks["dev"], tmp_path / "fitted", **options)
+    fit_recommender(clicks["train"], clicks["dev"], tmp_path / "as-is", **options, adapt_init=False)
+    vectors = dict(line.split(" ", 1) for line in glove.read_text().splitlines())
+    for name in ("fitted", "as-is"):
+        run = open_run(tmp_path / name)
+        assert run.record["init"] == str(glove)
+        recommender = Recommender(run)
+        table, vocabulary = recommender.model.get_input_embeddings().weight, recommender.tokenizer.get_vocab()
+        known = [word for word in vectors if word in vocabulary]
+        found = table[[vocabulary[word] for word in known]].detach().numpy()
+        given = np.array([[float(number) for number in vectors[word].split()] for word in known])
+        if name == "as-is":
+            np.testing.assert_allclose(found, given, atol=1e-6)
+        else:  # centred, of the size of a random start, frequent words smaller
+            assert np.sqrt(np.square(found).mean()) < 2 * recommender.model.config.initializer_range
+        assert len(known) > 50
+        assert table[recommender.tokenizer.unk_token_id].abs().max() < 1e-6
 
 
 def test_the_same_seed_gives_the_same_model_and_another_another(clicks, runs, tmp_path):
@@ -158,3 +207,6 @@ def test_mistakes(clicks, runs, plm, tmp_path):
     check("validation impressions have no labels", validation=clicks["test"])
     check("leave none to validate on", train=clicks["train"].take(np.arange(3)), validation=None)
     check("holds a finished run", output=runs["fastformer"])
+    check("no such file or folder", init=tmp_path / "nowhere")
+    check("is a run; .* give --init a GloVe file", init=runs["fastformer"])
+    check("plm-nr has no place for --init", model="plm-nr", plm=plm, init=plm)

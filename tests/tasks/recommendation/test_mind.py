@@ -7,7 +7,7 @@ import pytest
 
 from fastformer.errors import UserError
 from fastformer.tasks.recommendation import behaviors, mind
-from fastformer.tasks.recommendation.mind import format_quirks, read_mind
+from fastformer.tasks.recommendation.mind import format_quirks, has_labels, read_mind
 
 NEWS = """\
 N1\tsports\tgolf\tA "quoted title\tAn abstract\thttps://x\t[]\t[]
@@ -62,6 +62,7 @@ def test_everything_a_folder_says(folder, monkeypatch, block):
     assert clicks.impression_ids.tolist() == [7, 8, 5, 6]
     assert rows(clicks.histories) == [[0, 1, 0], [], [2]]
     assert clicks.history_of.tolist() == [0, 1, 0, 2]
+    assert clicks.users.tolist() == [0, 1, 0, 2]
     assert rows(clicks.candidates) == [[2, 1], [0, 3, 2], [3], [1, 3]]
     assert clicks.labels.tolist() == [1, 0, 0, 0, 0, 1, 0, 1]
     assert clicks.quirks == {
@@ -74,9 +75,9 @@ def test_everything_a_folder_says(folder, monkeypatch, block):
         "repeated_news": 1,
         "blank_lines": 3,
     }
-    kinds = [array.dtype for array in (clicks.impression_ids, clicks.history_of, clicks.labels)]
+    kinds = [array.dtype for array in (clicks.impression_ids, clicks.users, clicks.history_of, clicks.labels)]
     kinds += [array.dtype for ragged in (clicks.histories, clicks.candidates) for array in ragged]
-    assert kinds == [np.int64, np.int32, np.int8, np.int32, np.int64, np.int32, np.int64]
+    assert kinds == [np.int64, np.int32, np.int32, np.int8, np.int32, np.int64, np.int32, np.int64]
 
 
 def test_quirks_are_one_line(folder):
@@ -97,12 +98,31 @@ def test_a_test_folder_has_no_labels(folder):
     assert read_mind(folder(), labels="required").labels is not None
 
 
+def test_the_first_impression_says_whether_there_are_labels(folder):
+    assert has_labels(folder())
+    assert not has_labels(folder(behaviors="\n1\tU1\tnow\tN1\tN1 N2\nbroken\n"))  # no more is read
+    assert not has_labels(folder(NEWS.replace("N1\t", "a-1\t"), "1\tU1\tnow\ta-1\ta-1 N2\n"))
+    assert not has_labels(folder(behaviors="\n\n"))
+
+
 def test_ids_may_hold_dashes(folder):
     news = NEWS.replace("N1\t", "a-1\t")
     labelled = read_mind(folder(news, "1\tU1\tnow\ta-1\ta-1-1 N2-0\n"))
     assert (rows(labelled.candidates), labelled.labels.tolist()) == ([[0, 1]], [1, 0])
     unlabelled = read_mind(folder(news, "1\tU1\tnow\ta-1\ta-1 N2\n"))
     assert (rows(unlabelled.candidates), unlabelled.labels) == ([[0, 1]], None)
+
+
+def test_who_has_no_id_is_nobody(folder):
+    lines = "1\tU9\tnow\tN1\tN2-1\n2\t\tnow\tN1\tN2-1\n3\tU3\tnow\tN1\tN2-1\n4\tU9\tnow\tN1\tN2-1\n"
+    assert read_mind(folder(behaviors=lines)).users.tolist() == [0, -1, 1, 0]
+
+
+@pytest.mark.parametrize("line", ["\tU1\tnow\tN1\t", "\tU1\t\t\t", "\t\t\tN1\t"])
+def test_a_line_with_anything_in_it_is_not_blank(folder, line):
+    assert read_mind(folder(behaviors=GOOD + "\t\t\t\t\n")).quirks["blank_lines"] == 2  # and one of news.tsv
+    with pytest.raises(UserError, match="behaviors.tsv, line 2: no impression id or no candidates"):
+        read_mind(folder(behaviors=f"{GOOD}{line}\n"))
 
 
 @pytest.mark.parametrize("ids", [["a", "b"], ["01", "2"], ["1", "99999999999999999999"]])
@@ -232,6 +252,8 @@ def test_some_impressions(folder):
     assert rows(clicks.candidates) == [[1, 3], [2, 1]]
     assert clicks.labels.tolist() == [0, 1, 1, 0]
     assert [clicks.histories.row(row).tolist() for row in clicks.history_of] == [[2], [0, 1, 0]]
+    assert rows(clicks.histories) == [[0, 1, 0], [2]]  # the empty one belongs to an impression that was not taken
+    assert clicks.users.tolist() == [2, 0]
     assert read_mind(folder(behaviors="1\tU\tnow\t\tN1 N2\n")).take(np.array([0])).labels is None
 
 

@@ -8,12 +8,13 @@ import sys
 import zipfile
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from fastformer.cli import main
 from fastformer.run_folder import open_run
 from fastformer.tasks.recommendation import recommend
-from fastformer.tasks.recommendation.scoring import score
+from fastformer.tasks.recommendation.scoring import _CUBES_AT_ONCE, score
 
 
 @pytest.fixture
@@ -53,10 +54,37 @@ def test_train_then_evaluate(fastformer, folders, tmp_path):
     trained = json.loads(out)["validation"]
     code, out, err = fastformer("evaluate", tmp_path / "run", folders / "dev", "--json")
     assert (code, err) == (0, "")
-    assert json.loads(out) == {"impressions": 30, **{name: pytest.approx(one) for name, one in trained.items()}}
+    counts = {"impressions": 30, "without_positive": 0, "one_class": 0}
+    assert json.loads(out) == {**counts, **{name: pytest.approx(one) for name, one in trained.items()}}
     code, out, err = fastformer("evaluate", tmp_path / "run", folders / "train")
     assert "nDCG@10" in out
     assert "titles were longer than 8 tokens and were cut" in err
+
+
+def test_impressions_that_cannot_be_scored_are_counted(fastformer, runs, folders, tmp_path):
+    shutil.copytree(folders / "dev", tmp_path / "odd")
+    lines = (tmp_path / "odd" / "behaviors.tsv").read_text().splitlines(keepends=True)
+    lines[:3] = [lines[0].replace("-1", "-0"), lines[1].replace("-1", "-0"), lines[2].replace("-0", "-1")]
+    (tmp_path / "odd" / "behaviors.tsv").write_text("".join(lines))
+    (tmp_path / "rest").mkdir()
+    shutil.copy(folders / "dev" / "news.tsv", tmp_path / "rest")
+    (tmp_path / "rest" / "behaviors.tsv").write_text("".join(lines[3:]))
+    found, rest = (
+        json.loads(fastformer("evaluate", runs["nrms"], tmp_path / name, "--json")[1]) for name in ("odd", "rest")
+    )
+    assert [found[name] for name in ("impressions", "without_positive", "one_class")] == [30, 2, 3]
+    assert [rest[name] for name in ("impressions", "without_positive", "one_class")] == [27, 0, 0]
+    assert found["auc"] == pytest.approx(rest["auc"])
+    assert found["mrr"] == pytest.approx((27 * rest["mrr"] + _mean_of_reciprocals(lines[2])) / 28)
+    _, out, err = fastformer("evaluate", runs["nrms"], tmp_path / "odd")
+    assert "3 of 30 impressions have one class only and no AUC; 2 of them have no click" in err
+    assert "AUC" in out
+
+
+def _mean_of_reciprocals(line):
+    """MRR of an impression whose candidates were all clicked."""
+    count = len(line.split("\t")[4].split())
+    return np.mean(1 / np.arange(1, count + 1))
 
 
 def test_predict_writes_the_leaderboard_file_and_its_zip(fastformer, runs, folders, clicks, tmp_path):
@@ -93,8 +121,17 @@ def test_recommend_from_the_run_alone(fastformer, runs, clicks):
 def test_recommend_other_news_to_somebody_new(runs, folders, clicks, tmp_path):
     fresh = set(clicks["dev"].news["id"].to_pylist()) - set(clicks["train"].news["id"].to_pylist())
     everything = recommend(open_run(runs["fim"]), "", top=10_000, news=str(folders / "dev"), show_progress=False)
-    assert len(everything) == clicks["dev"].news.num_rows
+    assert len(everything) == clicks["dev"].news.num_rows > _CUBES_AT_ONCE  # in several pieces
     assert fresh <= {one["id"] for one in everything}
+
+
+def test_news_without_a_title_are_not_recommended(runs, folders, clicks, tmp_path):
+    shutil.copytree(folders / "dev", tmp_path / "dev")
+    with (tmp_path / "dev" / "behaviors.tsv").open("a") as file:
+        file.write("999\tU1\tnow\t\tMISSING-1 N1-0\n")
+    found = recommend(open_run(runs["nrms"]), "", top=10_000, news=str(tmp_path / "dev"), show_progress=False)
+    assert len(found) == clicks["dev"].news.num_rows
+    assert "MISSING" not in {one["id"] for one in found}
 
 
 def test_an_ensemble_is_a_run_for_every_verb(fastformer, runs, folders, clicks, tmp_path):
@@ -112,7 +149,15 @@ def test_an_ensemble_is_a_run_for_every_verb(fastformer, runs, folders, clicks, 
 def test_embed_writes_news_vectors(fastformer, runs, folders, clicks, tmp_path):
     code, _, _ = fastformer("embed", runs["plm-nr"], folders / "dev", "--output", tmp_path / "news.npy")
     assert code == 0
-    assert np.load(tmp_path / "news.npy").shape == (clicks["dev"].news.num_rows, 16)
+    vectors, ids = np.load(tmp_path / "news.npy"), clicks["dev"].news["id"].to_pylist()
+    assert vectors.shape == (len(ids), 16)
+    assert (tmp_path / "news.ids.txt").read_text().splitlines() == ids
+    code, _, _ = fastformer("embed", runs["plm-nr"], folders / "dev", "--output", tmp_path / "news.parquet")
+    assert code == 0
+    table = pq.read_table(tmp_path / "news.parquet")
+    assert table.column_names == ["row", "id", "vector"]
+    assert table["id"].to_pylist() == ids
+    np.testing.assert_array_equal(np.stack(table["vector"].to_pylist()), vectors)
 
 
 def test_mistakes_are_one_line_and_exit_code_2(mistake, runs, folders, tmp_path):
@@ -130,6 +175,9 @@ def test_mistakes_are_one_line_and_exit_code_2(mistake, runs, folders, tmp_path)
     mistake("'mamba' is unknown; choose from", *train, "--news-mixer", "mamba")
     mistake("no such folder", *train, "--model", "plm-nr", "--plm", tmp_path / "nowhere")
     mistake("no labels", *train[:3], folders / "test", *train[4:])
+    assert not (tmp_path / "run").exists()
+    mistake("holds a finished run", *train[:3], tmp_path / "nowhere", "--output", run, "--json")  # before data is read
+    mistake("not finite numbers: .* lower --learning-rate", *train, "--learning-rate", "1e30", "--epochs", 1)
     assert not (tmp_path / "run").exists()
 
 

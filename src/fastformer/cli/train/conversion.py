@@ -6,7 +6,17 @@ from typing import Annotated
 import typer
 
 from fastformer.cli.options import Json, Seed, print_json, print_table
-from fastformer.cli.train.options import BatchSize, Epochs, LearningRate, MaxLength, Mixer, Overwrite, Resume, Tokenizer
+from fastformer.cli.train.options import (
+    BatchSize,
+    Epochs,
+    LearningRate,
+    MaxLength,
+    Mixer,
+    Overwrite,
+    Resume,
+    Tokenizer,
+    WordVectors,
+)
 
 
 def train_conversion(
@@ -21,7 +31,8 @@ def train_conversion(
     validation: Annotated[
         str | None,
         typer.Option(
-            help="Events to choose the epoch on [default: the last tenth of --train by time, or a random one]."
+            help="Events to choose the epoch on [default: the last tenth of --train by time, or a random one if no row "
+            "has a time]."
         ),
     ] = None,
     test: Annotated[str | None, typer.Option(help="Events that are only scored, at the end.")] = None,
@@ -35,6 +46,7 @@ def train_conversion(
     user_mixer: Annotated[str | None, typer.Option(help="The method over behaviours [default: --mixer].")] = None,
     preset: Annotated[str, typer.Option(help="default, or paper.")] = "default",
     tokenizer: Tokenizer = None,
+    init: WordVectors = None,
     max_length: MaxLength = None,
     max_behaviors: Annotated[int | None, typer.Option(min=1, help="Read so many of the latest behaviours.")] = None,
     epochs: Epochs = None,
@@ -65,6 +77,7 @@ def train_conversion(
         numeric=numeric or (),
         categorical=categorical or (),
         tokenizer=tokenizer,
+        init=init,
         max_length=max_length,
         max_behaviors=max_behaviors,
         epochs=epochs,

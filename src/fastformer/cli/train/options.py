@@ -9,6 +9,14 @@ Mixer = Annotated[
 ]
 PresetName = Annotated[str, typer.Option(help="default, encoder, paper-amazon, paper-imdb or paper-mind.")]
 Tokenizer = Annotated[str | None, typer.Option(help="word, bpe, nltk, or the path of a saved tokenizer.")]
+WordVectors = Annotated[
+    str | None,
+    typer.Option(
+        "--init",
+        help="Start the vectors of words from a GloVe file (text, .gz or .zip), or from a folder with a transformers "
+        "or sentence-transformers encoder.",
+    ),
+]
 MaxLength = Annotated[int | None, typer.Option(min=1, help="Cut texts after so many tokens.")]
 Epochs = Annotated[int | None, typer.Option(min=1, help="Passes over the training data.")]
 BatchSize = Annotated[int | None, typer.Option(min=1, help="Texts to a step.")]

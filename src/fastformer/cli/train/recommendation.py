@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fastformer.cli.options import Json, Seed, print_json, print_table
-from fastformer.cli.train.options import Epochs, LearningRate, Overwrite, Resume
+from fastformer.cli.train.options import Epochs, LearningRate, Overwrite, Resume, WordVectors
 
 
 def train_recommendation(
@@ -26,8 +26,11 @@ def train_recommendation(
     ] = None,
     plm_layers: Annotated[
         int | None,
-        typer.Option(min=0, help="Train the last layers of --plm [default: none, it reads each title once]."),
+        typer.Option(
+            min=0, help="Train so many of the last layers of --plm [default: 0, it reads each title once; 2 in paper]."
+        ),
     ] = None,
+    init: WordVectors = None,
     preset: Annotated[str, typer.Option(help="default, for a CPU, or paper.")] = "default",
     fields: Annotated[
         str | None, typer.Option(help="Columns of news to read: title,category,subcategory,abstract [default: title].")
@@ -62,6 +65,7 @@ def train_recommendation(
         user_mixer=user_mixer,
         plm=plm,
         plm_layers=plm_layers,
+        init=init,
         preset=preset,
         fields=fields,
         title_length=title_length,

@@ -14,6 +14,11 @@ def model_card(record: dict[str, Any], metrics: dict[str, Any], name: str) -> st
         for part in ("validation", "test")
         if part in metrics
     ]
+    chosen = {
+        None: "given",
+        "time": "the last of the training data by time",
+        "random": "drawn at random from the training data, as no time tells them apart",
+    }[metrics["held_out_by"]]
     return f"""---
 library_name: fastformer
 tags: [fastformer, {record["mixer"]}, conversion-prediction]
@@ -31,8 +36,8 @@ trained with `fastformer train conversion`. Side features: {", ".join(side) or "
 Trained on {metrics["rows"]["train"]:,} rows of `{record["data"]["train"]}` in {metrics["train_seconds"]:.0f} s; text
 mixer `{record["mixer"]}`, user mixer `{record["user_mixer"]}`, preset `{record["preset"]}`, seed
 {settings["training"]["seed"]}, {metrics["parameters"]:,} parameters. The latest {settings["max_behaviors"]:,}
-behaviours are read, texts are cut at {settings["max_length"]:,} tokens. Probabilities are calibrated on the validation
-rows by one temperature.
+behaviours are read, texts are cut at {settings["max_length"]:,} tokens. The validation rows, {chosen}, chose the epoch,
+and probabilities are calibrated on them by one temperature.
 
 ```bash
 fastformer predict {name} events.jsonl

@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -154,9 +155,15 @@ class Part(Dataset):
         """Labels in the order of the rows."""
         return self.events.labels[self.rows]
 
+    def token_counts(self, vocab_size: int) -> np.ndarray:
+        """How often each token occurs in these rows."""
+        tokens, often = self.events.tokens, self.text_counts()
+        return np.bincount(tokens.values, np.repeat(often, tokens.lengths), minlength=vocab_size)
+
     def text_counts(self) -> np.ndarray:
         """How often each text occurs in these rows, as a behaviour or as an ad."""
-        events, found = self.events, np.zeros(len(self.events.texts), dtype=np.int64)
+        events = self.events  # which forgets the texts once it has their tokens
+        found = np.zeros(len(events.texts if events.tokens is None else events.tokens.lengths), dtype=np.int64)
         for start in range(0, len(self.rows), 1 << 16):
             rows = self.rows[start : start + (1 << 16)]
             for numbers in (events.behaviors.take(rows).values, events.ads[rows]):
@@ -164,17 +171,37 @@ class Part(Dataset):
         return found
 
 
-def hold_out(events: Events, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows to train and to validate on: the last tenth by time; at random where any row has no time."""
+class HeldOut(NamedTuple):
+    """Rows to train and to validate on, and how they were told apart."""
+
+    train: np.ndarray
+    validation: np.ndarray
+    by: Literal["time", "random"]
+
+
+def hold_out(events: Events, seed: int) -> HeldOut:
+    """The last tenth by time validates; a random tenth where no row has a time, or all have the same.
+
+    Rows of the same time stay together, so what is validated on lies after all that is trained on: the cut is moved to
+    the nearest change of time.
+    """
     count = len(events.ads)
     if count < 2:
         raise UserError("one row leaves nothing to validate on; give more rows, or a file to --validation")
-    if np.isnan(events.times).any():
+    timeless = int(np.isnan(events.times).sum())
+    if 0 < timeless < count:
+        raise UserError(
+            f"{timeless:,} of {count:,} training rows have no time, so that the last tenth cannot be told; give all of "
+            "them a time, or none, or give a file to --validation"
+        )
+    cut = count - max(1, round(VALIDATION_SHARE * count))
+    order = np.argsort(events.times, kind="stable")
+    changes = np.flatnonzero(np.diff(events.times[order]) > 0) + 1
+    if not len(changes):
         order = np.random.default_rng([seed, 1]).permutation(count)
     else:
-        order = np.argsort(events.times, kind="stable")
-    split = count - max(1, round(VALIDATION_SHARE * count))
-    return np.sort(order[:split]), np.sort(order[split:])
+        cut = changes[np.abs(changes - cut).argmin()]
+    return HeldOut(np.sort(order[:cut]), np.sort(order[cut:]), "time" if len(changes) else "random")
 
 
 def collect(events: Iterable[Event], writer: EventsWriter, advance) -> np.ndarray:

@@ -35,14 +35,14 @@ def read_events(
     source: str | Path, columns: Columns, *, labelled: bool = True, split: str | None = None
 ) -> Iterator[Event]:
     """The events of a .jsonl or .parquet file (`-`: standard input), or `builtin[:split]`, simulated ones."""
-    needed = ["behaviors", "ad", *(["label"] if labelled else []), *columns.numeric, *columns.categorical]
+    needed = ["behaviors", "ad", *(["label"] if labelled else [])]
     base, _, named = str(source).partition(":")
     if base == "builtin":
         from fastformer.tasks.conversion.simulate import builtin_objects
 
         objects: Iterator[Object] = builtin_objects(named or split or "train")
     else:
-        objects = read_objects(source, needed, ["time"])
+        objects = read_objects(source, needed, ["time"], first=[*columns.numeric, *columns.categorical])
     return (event_of(where, record, columns, labelled) for where, record in objects)
 
 

@@ -2,12 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fastformer.tasks.conversion.events import Columns, Event
+
+_NOTHING = 1e-9  # a deviation that is no more than so much of the mean is none
+_FARTHEST = 100.0  # deviations from the mean
 
 
 @dataclass(frozen=True)
@@ -31,8 +35,9 @@ class SideFeatures:
         numeric = {}
         for name, column in zip(columns.numeric, numbers.T, strict=True):
             known = column[~np.isnan(column)]
-            mean = float(known.mean()) if len(known) else 0.0
-            numeric[name] = (mean, (float(known.std()) if len(known) else 0.0) or 1.0)
+            mean, deviation = (float(known.mean()), float(known.std())) if len(known) else (0.0, 0.0)
+            # A constant column has a deviation too, by rounding: what is next to nothing would blow up noise.
+            numeric[name] = (mean, deviation if deviation > _NOTHING * max(1.0, abs(mean)) else 1.0)
         categorical = {
             name: sorted(value for value, often in zip(found, seen, strict=True) if value and often > 1)
             for name, found, seen in zip(columns.categorical, values, counts, strict=True)
@@ -40,13 +45,21 @@ class SideFeatures:
         return cls(numeric, categorical)
 
     def standardised(self, numbers: np.ndarray) -> np.ndarray:
-        """Numbers (rows, columns) with mean 0 and deviation 1; 0 where one is missing."""
+        """Numbers (rows, columns) with mean 0 and deviation 1, cut at 100; 0 where one is missing."""
         means, deviations = np.array([*self.numeric.values()], dtype=np.float64).reshape(-1, 2).T
-        return np.nan_to_num((numbers - means) / deviations).astype(np.float32)
+        return np.nan_to_num((numbers - means) / deviations).clip(-_FARTHEST, _FARTHEST).astype(np.float32)
+
+    @cached_property
+    def _numbers(self) -> dict[str, dict[str, int]]:
+        """Column -> value -> number."""
+        return {
+            column: {value: number for number, value in enumerate(values, 1)}
+            for column, values in self.categorical.items()
+        }
 
     def numbers_of(self, column: str, values: Sequence[str]) -> np.ndarray:
         """The number of each value of a category."""
-        known = {value: number for number, value in enumerate(self.categorical[column], 1)}
+        known = self._numbers[column]
         return np.array([known.get(value, 0) for value in values], dtype=np.int64)
 
     def of_events(self, events: Sequence[Event]) -> dict[str, Tensor]:

@@ -28,6 +28,7 @@ from fastformer.tasks.conversion.features import SideFeatures
 from fastformer.tasks.conversion.metrics import best_metric, validation_scores
 from fastformer.tasks.conversion.presets import Preset
 from fastformer.training import train_model
+from fastformer.warm_start import check_word_vectors, warm_start
 
 SCORES = ("auc", "log_loss", "calibration_error")
 
@@ -41,6 +42,7 @@ class Fitted:
     features: SideFeatures
     preset: Preset
     rows: dict[str, int]
+    held_out_by: str | None  # `time` or `random`; None: validation rows were given
     texts: int  # distinct ones
     seconds: float
     history: list[dict[str, Any]]  # validation scores of every epoch
@@ -52,6 +54,7 @@ class Fitted:
             "train_seconds": round(self.seconds, 1),
             "peak_memory_gb": peak_memory_gb(),
             "rows": self.rows,
+            "held_out_by": self.held_out_by,
             "texts": self.texts,
             "parameters": self.model.num_parameters(),
             "validation": self.validation,
@@ -68,19 +71,23 @@ def fit_conversion(
     mixer: str,
     user_mixer: str,
     checkpoints: Path,
+    init: str | None = None,
     resume: bool = False,
     show_progress: bool = True,
 ) -> Fitted:
-    """Train on events, read once. Without `validation` the last tenth by time chooses the epoch (else a random one).
+    """Train on events, read once. Without `validation` the last tenth by time chooses the epoch; see `hold_out`.
+
+    `init` is a GloVe file, or an encoder's folder, that the vectors of words start from.
 
     `checkpoints` holds encoded events and checkpoints; the caller deletes it once the result is safe.
     """
     started = time.monotonic()
-    settings = {"mixer": mixer, "user_mixer": user_mixer, "features": columns._asdict(), **asdict(preset)}
+    check_word_vectors(init)
+    settings = {"mixer": mixer, "user_mixer": user_mixer, "init": init, "features": columns._asdict(), **asdict(preset)}
     with explain_full_disk(checkpoints):
         resume = begin(checkpoints, settings, resume)
         started -= seconds_spent(checkpoints)
-        events, rows = _read(train, validation, columns, preset, checkpoints, show_progress)
+        events, rows, held_out_by = _read(train, validation, columns, preset, checkpoints, show_progress)
         training, validating = (Part(events, rows[name]) for name in ("train", "validation"))
         if training.labels.min() == training.labels.max():
             raise UserError(f"all training rows have the label {training.labels[0]}; some must have 0 and some 1")
@@ -93,19 +100,26 @@ def fit_conversion(
     preset = preset.for_size(len(training))
     set_seed(preset.training.seed)
     model = build_model(preset, mixer, user_mixer, tokenizer, features)
+    if init is not None and not resume:  # a checkpoint has all weights
+        counts = training.token_counts(model.config.vocab_size) if preset.adapt_init else None
+        warm_start(model, tokenizer, init, counts=counts, seed=preset.training.seed, show_progress=show_progress)
+
+    def validate(model: FastformerForConversion) -> dict[str, float]:
+        logits = _logits(model, validating, tokenizer.pad_token_id, preset.training.batch_size)
+        return validation_scores(logits, validating.labels)
+
     history = train_model(
         model,
         training,
-        validating,
+        validate,
         settings=preset.training,
         collate=lambda rows: events.batch(rows, tokenizer.pad_token_id),
-        compute_metrics=lambda result: validation_scores(result.predictions, result.label_ids),
         best_metric=best_metric(validating.labels),
         folder=checkpoints,
         resume=resume,
         show_progress=show_progress,
     )
-    logits = _logits(model.eval(), validating, tokenizer.pad_token_id)
+    logits = _logits(model.eval(), validating, tokenizer.pad_token_id, preset.training.batch_size)
     logits /= _calibrate(model, logits, validating.labels)
     found = validation_scores(logits, validating.labels)
     return Fitted(
@@ -114,6 +128,7 @@ def fit_conversion(
         features,
         preset,
         rows={name: len(part) for name, part in rows.items()},
+        held_out_by=held_out_by,
         texts=texts,
         seconds=time.monotonic() - started,
         history=history,
@@ -133,8 +148,8 @@ def _read(
     preset: Preset,
     folder: Path,
     show: bool,
-) -> tuple[Events, dict[str, np.ndarray]]:
-    """All events in one store, and the rows of each part."""
+) -> tuple[Events, dict[str, np.ndarray], str | None]:
+    """All events in one store, the rows of each part, and how validation rows were chosen, unless they were given."""
     with progress_bar("Reading", show=show) as advance, EventsWriter(folder, columns, preset.max_behaviors) as writer:
         rows = {"train": collect(train, writer, advance)}
         if validation is not None:
@@ -142,9 +157,10 @@ def _read(
         events = writer.finish()
     if writer.cut:
         say(f"{writer.cut:,} of {len(writer):,} rows: only the latest {preset.max_behaviors:,} behaviours are read.")
+    held_out_by = None
     if validation is None:
-        rows["train"], rows["validation"] = hold_out(events, preset.training.seed)
-    return events, rows
+        rows["train"], rows["validation"], held_out_by = hold_out(events, preset.training.seed)
+    return events, rows, held_out_by
 
 
 def _tokenizer(training: Part, preset: Preset, folder: Path) -> PreTrainedTokenizerBase:
@@ -212,10 +228,13 @@ def build_model(
 
 
 @torch.inference_mode()
-def _logits(model: FastformerForConversion, part: Part, pad_token_id: int) -> np.ndarray:
+def _logits(model: FastformerForConversion, part: Part, pad_token_id: int, most: int) -> np.ndarray:
+    """Logits of all rows, at most so many at once: a batch encodes all of its texts, however many these are."""
     logits = np.zeros(len(part), dtype=np.float32)
-    for batch in token_budget_batches(part.lengths, BATCH_TOKENS):
-        logits[batch] = model(**part.events.batch(part.rows[batch], pad_token_id)).logits.numpy()
+    for similar in token_budget_batches(part.lengths, BATCH_TOKENS):
+        for batch in np.array_split(similar, -(-len(similar) // most)):
+            inputs = part.events.batch(part.rows[batch], pad_token_id)
+            logits[batch] = model(**{name: one.to(model.device) for name, one in inputs.items()}).logits.cpu().numpy()
     return logits
 
 

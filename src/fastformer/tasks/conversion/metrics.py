@@ -7,6 +7,7 @@ from scipy.special import expit
 from sklearn.metrics import log_loss, roc_auc_score
 
 from fastformer.benchmark.plots import OURS
+from fastformer.errors import UserError
 from fastformer.files import writing_aside
 from fastformer.tasks.classification.metrics import calibration_error
 
@@ -19,6 +20,8 @@ def scores(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     The latter: events are put into 15 equal ranges of the probability; |share converted - mean probability| is averaged
     over events.
     """
+    if not np.isfinite(probabilities).all():
+        raise UserError("scores are not finite numbers: the training diverged; lower --learning-rate")
     found = {} if labels.min() == labels.max() else {"auc": float(roc_auc_score(labels, probabilities))}
     # One class, "converted", which is predicted always and right where the label is 1.
     error = calibration_error(probabilities[:, None], 1 - labels)

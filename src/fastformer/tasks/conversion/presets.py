@@ -24,6 +24,7 @@ class Preset:
     min_frequency: int = 2  # among the distinct texts
     max_length: int = 48  # tokens of a text; longer ones are cut
     max_behaviors: int = 50  # the latest of a longer list
+    adapt_init: bool = True  # fit what --init gives to the data (warm_start.py); the paper takes GloVe as it is
 
     def with_overrides(
         self,
@@ -82,6 +83,7 @@ PRESETS = {
             "projection_size": 16,
         },
         tokenizer="nltk",
+        adapt_init=False,
     ),
 }
 

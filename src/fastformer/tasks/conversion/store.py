@@ -86,6 +86,8 @@ class BehaviorStore:
     @torch.inference_mode()
     def vector(self, user: str) -> Tensor:
         """The user's vector (width,)."""
+        if user in self.users:
+            self.users.move_to_end(user)
         state = self.users.get(user) or _User(deque())  # whoever is only asked for is not kept
         if state.vector is None:
             behaviors = torch.stack([*state.behaviors]) if state.behaviors else None

@@ -35,6 +35,7 @@ def train(
     numeric: Sequence[str] = (),
     categorical: Sequence[str] = (),
     tokenizer: str | None = None,
+    init: str | None = None,
     max_length: int | None = None,
     max_behaviors: int | None = None,
     epochs: int | None = None,
@@ -47,8 +48,9 @@ def train(
 ) -> dict[str, Any]:
     """Train on a file of events and leave a run folder; return its metrics.
 
-    Without `validation` the last tenth by `time` chooses the epoch, or a random tenth where rows have no time. `test`
-    is only scored, at the end. `user_mixer` is `mixer` unless given; `preset` is a name, or settings of one's own.
+    Without `validation` the last tenth by `time` chooses the epoch, or a random tenth where no row has a time. `test`
+    is only scored, at the end. `init` is a GloVe file, or an encoder's folder, that the vectors of words start from.
+    `user_mixer` is `mixer` unless given; `preset` is a name, or settings of one's own.
     """
     user_mixer = user_mixer or mixer
     check_training((mixer, user_mixer), (train, validation, test))
@@ -78,6 +80,7 @@ def train(
             mixer=mixer,
             user_mixer=user_mixer,
             checkpoints=folder / CHECKPOINTS,
+            init=init,
             resume=resume,
             show_progress=show_progress,
         )
@@ -92,6 +95,7 @@ def train(
         "mixer": mixer,
         "user_mixer": user_mixer,
         "preset": preset if isinstance(preset, str) else "custom",
+        "init": init,
         "settings": asdict(fitted.preset),
         "features": asdict(fitted.features),
         "data": {split: source and str(source) for split, source in sources.items()},

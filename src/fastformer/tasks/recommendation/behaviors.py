@@ -43,6 +43,8 @@ class Behaviors:
         self.blank_lines = self.impressions = self.missing = self.repeated = 0
         self.rows: dict[bytes, int] = {}  # digest of a history as written -> its row
         self.impression_ids: list[pa.Array] = []
+        self.codes: dict[str, int] = {"": -1}  # user id -> code; nobody knows who an empty one is
+        self.users: list[np.ndarray] = []
         self.histories: list[tuple[np.ndarray, np.ndarray]] = []  # values, lengths
         self.history_of: list[np.ndarray] = []
         self.candidates: list[tuple[np.ndarray, np.ndarray]] = []
@@ -92,7 +94,7 @@ class Behaviors:
                 start += columns.num_rows
                 for row in odd:  # in their order: each moves those behind it by one line
                     lines += lines >= row.number
-                real = _lengths(columns["impression id"]) + _lengths(columns["candidates"]) > 0
+                real = sum(_lengths(columns[name]) for name in _FIELDS) > 0
                 self.blank_lines += int((~real).sum())
                 yield _Block(columns.filter(pa.array(real)), lines[real], file.tell())
             check()
@@ -101,8 +103,13 @@ class Behaviors:
     def _add(self, block: _Block) -> None:
         self.impressions += len(block.lines)
         self.impression_ids.append(block.columns["impression id"])
+        self._add_users(block.columns["user id"].dictionary_encode())
         self._add_histories(block.columns["history"].dictionary_encode())
         self._add_candidates(block)
+
+    def _add_users(self, users: pa.DictionaryArray) -> None:
+        codes = [self.codes.setdefault(user, len(self.codes) - 1) for user in users.dictionary.to_pylist()]
+        self.users.append(np.array(codes, dtype=np.int32)[users.indices.to_numpy()])
 
     def _add_histories(self, histories: pa.DictionaryArray) -> None:
         """Only those not seen before are taken apart: in MIND a user has the same history all along."""
@@ -156,6 +163,7 @@ class Behaviors:
         )
         return {
             "impression_ids": _as_numbers(pa.chunked_array(self.impression_ids)),
+            "users": np.concatenate(self.users),
             "histories": histories,
             "history_of": np.concatenate(self.history_of),
             "candidates": candidates,

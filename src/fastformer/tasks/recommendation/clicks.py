@@ -24,6 +24,7 @@ class Clicks:
 
     news: pa.Table  # NEWS_COLUMNS, all strings; row i is news number i
     impression_ids: np.ndarray  # as in the file: int64, or str where they are no numbers
+    users: np.ndarray  # int32, impression -> code of who saw it, from 0; -1 where the file does not say
     histories: Ragged  # the distinct ones: news numbers, int32, oldest click first
     history_of: np.ndarray  # int32, impression -> row of `histories`
     candidates: Ragged  # news numbers, int32, one row an impression, in the order of the file
@@ -35,12 +36,15 @@ class Clicks:
         return len(self.impression_ids)
 
     def take(self, impressions: np.ndarray) -> "Clicks":
-        """Some impressions, in the order given; news, histories and quirks stay as they are."""
+        """Some impressions, in the order given, with their histories only; news and quirks stay as they are."""
         labels = self.labels
+        used, history_of = np.unique(self.history_of[impressions], return_inverse=True)
         return replace(
             self,
             impression_ids=self.impression_ids[impressions],
-            history_of=self.history_of[impressions],
+            users=self.users[impressions],
+            histories=self.histories.take(used),
+            history_of=history_of.astype(np.int32),
             candidates=self.candidates.take(impressions),
             labels=None if labels is None else Ragged(labels, self.candidates.offsets).take(impressions).values,
         )
@@ -50,6 +54,7 @@ class Clicks:
         arrays = {f"news.{name}": self.news[name].combine_chunks() for name in NEWS_COLUMNS}
         arrays |= {
             "impression_ids": pa.array(self.impression_ids),
+            "users": pa.array(self.users),
             "histories.values": pa.array(self.histories.values),
             "histories.offsets": pa.array(self.histories.offsets),
             "history_of": pa.array(self.history_of),
@@ -75,6 +80,7 @@ class Clicks:
         clicks = cls(
             news=news,
             impression_ids=found["impression_ids"],
+            users=found["users"],
             histories=Ragged(found["histories.values"], found["histories.offsets"]),
             history_of=found["history_of"],
             candidates=Ragged(found["candidates.values"], found["candidates.offsets"]),
@@ -97,7 +103,7 @@ class Clicks:
             if offsets[0] != 0 or offsets[-1] != len(values) or (np.diff(offsets) < 0).any():
                 raise ValueError("lists do not fit their offsets")
         flat = len(self.candidates.values)
-        if not len(self) == len(self.history_of) == len(self.candidates.offsets) - 1:
+        if not len(self) == len(self.users) == len(self.history_of) == len(self.candidates.offsets) - 1:
             raise ValueError("the arrays of impressions have different lengths")
         if self.labels is not None and len(self.labels) != flat:
             raise ValueError("there is not one label a candidate")

@@ -26,7 +26,12 @@ class Titles(NamedTuple):
 
     ids: np.ndarray  # int32 (news, longest title)
     lengths: np.ndarray
-    states: Tensor | None = None  # token vectors by a pre-trained encoder that is not trained (news, longest, width)
+    states: Tensor | None = None  # float16, token vectors by a pre-trained encoder not trained (news, longest, width)
+
+    def counts(self, vocab_size: int) -> np.ndarray:
+        """How often each token occurs."""
+        real = np.arange(self.ids.shape[1]) < self.lengths[:, None]
+        return np.bincount(self.ids[real], minlength=vocab_size)
 
     def take(self, news: np.ndarray) -> dict[str, Tensor]:
         """Inputs of a model for some news, as wide as the longest of them."""
@@ -36,7 +41,7 @@ class Titles(NamedTuple):
         inputs = {"input_ids": self.ids[news, :width], "attention_mask": mask}
         inputs = {name: torch.from_numpy(part.astype(np.int64)) for name, part in inputs.items()}
         if self.states is not None:
-            inputs["title_states"] = self.states[torch.from_numpy(news), :width]
+            inputs["title_states"] = self.states[torch.from_numpy(news), :width].float()
         return inputs
 
 

@@ -30,6 +30,7 @@ from fastformer.tasks.recommendation.metrics import METRICS, impression_metrics
 from fastformer.tasks.recommendation.presets import Architecture, RecommendationPreset, get_architecture, get_preset
 from fastformer.tasks.recommendation.scoring import keep_states, score_clicks
 from fastformer.training import train_model
+from fastformer.warm_start import check_word_vectors, warm_start
 from fastformer.word_encoder import load_encoder, open_encoder
 
 _MOST_HELD_OUT = 5000
@@ -44,6 +45,7 @@ def fit_recommender(
     news_mixer: str | None = None,
     user_mixer: str | None = None,
     plm: str | Path | None = None,
+    init: str | Path | None = None,
     preset: str = "default",
     epochs: int | None = None,
     seed: int = 0,
@@ -56,32 +58,43 @@ def fit_recommender(
     """Train a recommender, leave a run folder at `output`, and return its metrics.
 
     `metrics` are those of the best epoch on `validation` (without it: on a tenth of the training impressions, at most
-    5,000, held out), chosen by AUC; `seconds` is the time it all took. `settings` replace those of the preset, by the
-    names of `RecommendationPreset`, `TrainingSettings` and the model's configuration. `sources` say in the run folder
-    where the data came from.
+    5,000, held out), chosen by AUC; `seconds` is the time it all took. `init` is a GloVe file, or an encoder's folder,
+    that the vectors of words start from. `settings` replace those of the preset, by the names of
+    `RecommendationPreset`, `TrainingSettings` and the model's configuration. `sources` say in the run folder where the
+    data came from.
     """
     started = time.monotonic()
     architecture = get_architecture(model, news_mixer, user_mixer, plm)
+    if init is not None and architecture.needs_plm:
+        raise UserError(f"the model {model} has no place for --init: --plm reads its titles; leave it out")
+    check_word_vectors(init)
     chosen = get_preset(preset, model, architecture).with_settings(epochs=epochs, seed=seed, **settings)
     encoder = None if plm is None else open_encoder(Path(plm).expanduser()).folder
     folder = claim_output(output, resume=resume, overwrite=overwrite)
     checkpoints = folder / CHECKPOINTS
     with unharmed(folder), explain_full_disk(checkpoints):
-        resume = begin(checkpoints, _identity(model, architecture, plm, chosen), resume)
+        resume = begin(checkpoints, _identity(model, architecture, plm, init, chosen), resume)
         started -= seconds_spent(checkpoints)
         training, validating = _split(train, validation, seed)
         tokenizer = _tokenizer(training.news, chosen, encoder, checkpoints / "tokenizer")
         options = (tokenizer, chosen.fields, chosen.title_length, show_progress)
-        titles, validating_titles = (encode_titles(part.news, *options) for part in (training, validating))
+        held_out = validating.news is training.news  # the same news, read once
+        titles = encode_titles(training.news, *options)
+        validating_titles = titles if held_out else encode_titles(validating.news, *options)
         arrays = {"train": _arrays(training, titles), "validation": _arrays(validating, validating_titles)}
         check_same_arrays(checkpoints, arrays, resume)
 
         set_seed(seed)
         recommender = _build(model, architecture, chosen, tokenizer, None if encoder is None else load_encoder(encoder))
-        if encoder is not None and chosen.plm_layers == 0:
-            titles, validating_titles = (
-                keep_states(recommender, part, show_progress) for part in (titles, validating_titles)
-            )
+        if init is not None and not resume:  # a checkpoint has all weights
+            counts = titles.counts(recommender.config.vocab_size) if chosen.adapt_init else None
+            warm_start(recommender, tokenizer, init, counts=counts, seed=seed, show_progress=show_progress)
+        if encoder is None:
+            with torch.no_grad():  # an unknown word says nothing, until training has seen one
+                recommender.get_input_embeddings().weight[tokenizer.unk_token_id] = 0
+        elif chosen.plm_layers == 0:
+            titles = keep_states(recommender, titles, show_progress)
+            validating_titles = titles if held_out else keep_states(recommender, validating_titles, show_progress)
         examples = ClickExamples(
             training, titles, negatives=chosen.negatives, max_history=chosen.history_length, seed=seed
         )
@@ -118,6 +131,7 @@ def fit_recommender(
         "news_mixer": architecture.news_mixer,
         "user_mixer": architecture.user_mixer,
         "preset": preset,
+        "init": None if init is None else str(init),
         "settings": asdict(chosen),
         "data": sources or {},
     }
@@ -127,10 +141,17 @@ def fit_recommender(
     return {**metrics, "metrics": metrics["validation"], "seconds": metrics["train_seconds"]}
 
 
-def _identity(model: str, architecture: Architecture, plm: str | Path | None, preset: RecommendationPreset) -> dict:
+def _identity(
+    model: str,
+    architecture: Architecture,
+    plm: str | Path | None,
+    init: str | Path | None,
+    preset: RecommendationPreset,
+) -> dict[str, Any]:
     """What must be the same for a training to be continued."""
     mixers = {"news_mixer": architecture.news_mixer, "user_mixer": architecture.user_mixer}
-    return {"recommender": model, **mixers, "plm": None if plm is None else str(plm), **asdict(preset)}
+    starts = {name: None if path is None else str(path) for name, path in (("plm", plm), ("init", init))}
+    return {"recommender": model, **mixers, **starts, **asdict(preset)}
 
 
 def _split(train: Clicks, validation: Clicks | None, seed: int) -> tuple[Clicks, Clicks]:
@@ -196,9 +217,6 @@ def _build(
         built.pretrained.load_state_dict(encoder.state_dict())
         if preset.plm_layers is not None:
             _freeze_all_but_last(built.pretrained, preset.plm_layers)
-    else:
-        with torch.no_grad():  # an unknown word says nothing, until training has seen one
-            built.get_input_embeddings().weight[tokenizer.unk_token_id] = 0
     return built
 
 

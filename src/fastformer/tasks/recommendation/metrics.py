@@ -99,4 +99,4 @@ def _check(scores: np.ndarray, offsets: np.ndarray) -> None:
     if len(scores) != offsets[-1]:
         raise ValueError(f"{len(scores)} scores for {offsets[-1]} candidates")
     if not np.isfinite(scores).all():
-        raise ValueError("a score is not a finite number")
+        raise UserError("scores are not finite numbers: the training diverged; lower --learning-rate")

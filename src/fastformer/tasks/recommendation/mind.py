@@ -12,6 +12,7 @@ Repeated clicks in a history are kept: the published models read them, and who r
 """
 
 import hashlib
+import re
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +39,8 @@ QUIRKS = {
     "repeated_news": "lines of news.tsv with an id seen before, left out",
     "blank_lines": "blank lines",
 }
-_FORMAT = 1  # raise it when the same files give other clicks
+_READING = 1  # raise it when the same files give other clicks: what was made from them is made again
+_FORMAT = 2  # raise it when `Clicks` has other arrays: they are read again
 
 
 def read_mind(
@@ -46,7 +48,7 @@ def read_mind(
 ) -> Clicks:
     """The clicks of one folder of MIND, such as MINDlarge_train, or the simulated `builtin:train`, `:dev`, `:test`."""
     news, behaviors = _files(folder)
-    cached = cache_folder() / f"clicks-{_key(news, behaviors)}.arrow"
+    cached = cache_folder() / f"clicks-{_key(news, behaviors)}-{_FORMAT}.arrow"
     clicks = None
     with suppress(OSError, KeyError, ValueError):  # none there, or a damaged one: made anew (Arrow's are ValueErrors)
         clicks = Clicks.load(cached)
@@ -64,6 +66,16 @@ def read_mind(
             "folder; give one that has them, such as dev"
         )
     return clicks
+
+
+def has_labels(folder: str | Path) -> bool:
+    """Whether the candidates of a folder have labels, as its first impression says: no more is read of it."""
+    news, behaviors = _files(folder)
+    with behaviors.open("rb") as file:
+        for line in decode(file, str(behaviors)):
+            if words := line.rpartition("\t")[2].split():
+                return re.fullmatch(r".+-[01]", words[0]) is not None and words[0] not in _read_news(news)[0]["id"]
+    return False
 
 
 def content_key(folder: str | Path) -> str:
@@ -94,7 +106,7 @@ def _files(folder: str | Path) -> tuple[Path, Path]:
 
 
 def _key(*files: Path) -> str:
-    digest = hashlib.blake2b(str(_FORMAT).encode(), digest_size=16)
+    digest = hashlib.blake2b(str(_READING).encode(), digest_size=16)
     for path in files:
         try:
             with path.open("rb") as file:

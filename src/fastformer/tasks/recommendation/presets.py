@@ -74,6 +74,7 @@ class RecommendationPreset:
     min_frequency: int = 1  # in titles: a word of one title tells it from all others
     fields: tuple[str, ...] = ("title",)  # columns of news.tsv that make up the text of a news
     plm_layers: int | None = None  # train so many of the last layers of a pre-trained encoder; None: all; 0: read once
+    adapt_init: bool = True  # fit what --init gives to the data (warm_start.py); the paper takes GloVe as it is
     model: dict[str, Any] = field(default_factory=dict)  # fields of RecommendationConfig or FimConfig
 
     def with_settings(self, **settings: Any) -> "RecommendationPreset":
@@ -139,6 +140,7 @@ PRESETS = {
         tokenizer="nltk",
         vocab_size=50_000,
         min_frequency=2,
+        adapt_init=False,
         model={
             "hidden_size": 256,
             "num_hidden_layers": 1,

@@ -42,6 +42,8 @@ def train(
     **options: Any,
 ) -> dict[str, Any]:
     """Train on a folder of MIND and leave a run folder; return its metrics. `options` are `fit_recommender`'s."""
+    claims = {name: options.get(name, False) for name in ("resume", "overwrite")}
+    claim_output(output, **claims)  # reading millions of lines takes a while: a mistake shows before
     clicks = _read(train, "required", show_progress)
     held_out = None if validation is None else _read(validation, "required", show_progress)
     sources = {"train": train, "validation": validation}
@@ -56,13 +58,23 @@ def evaluate(
     label_column: str | None = None,
     show_progress: bool = True,
 ) -> dict[str, float]:
-    """AUC, MRR, nDCG@5 and nDCG@10 of a run on a folder with labels, averaged over impressions."""
+    """AUC, MRR, nDCG@5 and nDCG@10 of a run on a folder with labels, averaged over impressions.
+
+    Impressions without a click count in none of them, those with clicks only not in AUC: `without_positive` says how
+    many have no click, `one_class` how many have one class only, these among them.
+    """
     _no_columns(text_column, label_column)
     clicks = _read(source, "required", show_progress)
     metrics = impression_metrics(
         score(run, clicks, show_progress=show_progress), clicks.labels, clicks.candidates.offsets
     )
-    return {"impressions": metrics["impressions"], **{name: metrics[name] for name in METRICS}}
+    counts = ("impressions", "without_positive", "one_class")
+    if metrics["one_class"] and show_progress:
+        say(
+            f"{metrics['one_class']:,} of {len(clicks):,} impressions have one class only and no AUC; "
+            f"{metrics['without_positive']:,} of them have no click and no score at all."
+        )
+    return {name: metrics[name] for name in (*counts, *METRICS)}
 
 
 def predict(
@@ -78,11 +90,9 @@ def predict(
     _no_columns(text_column)
     clicks = _read(source, "optional", show_progress)
     scores = score(run, clicks, show_progress=show_progress)
-    places = np.asarray(ranks(scores, clicks.candidates.offsets)).tolist()
-    offsets = clicks.candidates.offsets.tolist()
-    for number, impression in enumerate(clicks.impression_ids.tolist()):
-        listed = ",".join(map(str, places[offsets[number] : offsets[number + 1]]))
-        out.write(f"{impression} [{listed}]\n")
+    placed = Ragged(ranks(scores, clicks.candidates.offsets), clicks.candidates.offsets)
+    for number, impression in enumerate(clicks.impression_ids):
+        out.write(f"{impression} [{','.join(map(str, placed.row(number).tolist()))}]\n")
     return len(clicks)
 
 
@@ -103,15 +113,19 @@ def embed(
     format: str | None = None,
     show_progress: bool = True,
 ) -> tuple[int, int]:
-    """Write the vectors of all news of a folder, in the order of news.tsv; return number and width."""
+    """Write the vectors of all news of a folder, in the order of news.tsv; return number and width.
+
+    Their ids are the column `id` of `.parquet`; beside NAME.npy they are in NAME.ids.txt, one a line.
+    """
     _no_columns(text_column)
     if members_of(check_task(run)) or run.record["model"] == "fim":
         raise UserError(f"{run.folder}: {run.record['model']} has no vector of a news; use another model")
     recommender = Recommender(run)
-    titles = recommender.titles(_read(source, "optional", show_progress).news, show_progress)
+    news = _read(source, "optional", show_progress).news
+    titles = recommender.titles(news, show_progress)
     with progress_bar("Embedding", total=len(titles.lengths), show=show_progress) as advance, torch.inference_mode():
         vectors = encode_news(recommender.model, titles, advance).numpy()
-    return write_vectors(output, iter(vectors), vectors.shape[1]), vectors.shape[1]
+    return write_vectors(output, iter(vectors), vectors.shape[1], ids=news["id"].to_pylist()), vectors.shape[1]
 
 
 def recommend(
@@ -119,13 +133,15 @@ def recommend(
 ) -> list[dict[str, Any]]:
     """The best news for somebody who clicked `history` (ids, oldest first, or one text with commas): best first.
 
-    Chosen from `news`, a folder of MIND, or from what the run was trained on; what was clicked already is left out.
+    Chosen from `news`, a folder of MIND, or from what the run was trained on; what was clicked already is left out, and
+    what has no title.
     """
     check_task(run)
     table = load_news(run) if news is None else _read(news, "optional", show_progress).news
     ids = [part.strip() for part in (history.split(",") if isinstance(history, str) else history)]
     clicked = _numbers([one for one in ids if one], table["id"].to_pylist(), run if news is None else news)
-    others = np.setdiff1d(np.arange(table.num_rows, dtype=np.int32), clicked)
+    titled = np.array([bool(title.strip()) for title in table["title"].to_pylist()])
+    others = np.setdiff1d(np.flatnonzero(titled).astype(np.int32), clicked)
     scores = score(run, _one_impression(table, clicked, others), show_progress=show_progress)
     best = np.argsort(-scores, kind="stable")[:top]
     rows = table.take(pa.array(others[best])).select(["id", "title", "category"]).to_pylist()
@@ -182,6 +198,7 @@ def _one_impression(news: pa.Table, clicked: np.ndarray, candidates: np.ndarray)
     return Clicks(
         news=news,
         impression_ids=np.array([1]),
+        users=np.zeros(1, np.int32),
         histories=Ragged.from_lengths(clicked, np.array([len(clicked)])),
         history_of=np.zeros(1, np.int32),
         candidates=Ragged.from_lengths(candidates, np.array([len(candidates)])),
