@@ -19,7 +19,7 @@ from fastformer.errors import UserError
 from fastformer.files import content_hash
 from fastformer.reproduce.datasets import Dataset, Prepared, parse_data, prepare, tokenizer_of
 from fastformer.reproduce.grid import Job, Metrics, run_grid, train_or_go_on
-from fastformer.reproduce.recipes import Scale, Variant, command, load_recipe, load_scale
+from fastformer.reproduce.recipes import Scale, Variant, check_glove, command, load_recipe, load_scale
 from fastformer.tasks.classification import verbs
 from fastformer.tasks.classification.presets import Preset, get_preset
 
@@ -111,8 +111,7 @@ def compare(
 
 def _check(datasets: list[Dataset], scale: Scale, glove: str | None) -> None:
     """What is wrong is said now rather than after the data is read."""
-    if glove is not None and not Path(glove).is_file():
-        raise UserError(f"{glove}: no such GloVe file; check the path")
+    check_glove(glove)
     for dataset in datasets:
         if scale.name == "full" and dataset.paper is None:
             raise UserError(

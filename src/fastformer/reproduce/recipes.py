@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from fastformer.errors import UserError
@@ -97,3 +98,9 @@ def command(what: str, datasets: Iterable[Any], **options: Any) -> str:
     given += [(name.replace("_", "-"), value) for name, value in options.items() if value is not None]
     parts = [part for name, value in given for part in (f"--{name}", str(value))]
     return shlex.join(["fastformer", "reproduce", what, *parts])
+
+
+def check_glove(glove: str | None) -> None:
+    """A wrong path is said now rather than after the data is read."""
+    if glove is not None and not Path(glove).is_file():
+        raise UserError(f"{glove}: no such GloVe file; check the path")

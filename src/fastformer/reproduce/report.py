@@ -10,7 +10,6 @@ from typing import Any
 
 from fastformer.benchmark.measuring import machine_line
 from fastformer.benchmark.tables import markdown_table
-from fastformer.errors import UserError
 from fastformer.files import writing_text
 from fastformer.reproduce.comparison import SCORES
 
@@ -32,12 +31,6 @@ def percent(mean: float, deviation: float | None) -> str:
     return f"{mean:.2f}" if deviation is None else f"{mean:.2f} ± {deviation:.2f}"
 
 
-def check_glove(glove: str | None) -> None:
-    """A wrong path is said now rather than after the data is read."""
-    if glove is not None and not Path(glove).is_file():
-        raise UserError(f"{glove}: no such GloVe file; check the path")
-
-
 def start_of_words(report: dict[str, Any]) -> str:
     """From where the word vectors start, in a sentence."""
     if report["glove"]:
@@ -50,8 +43,8 @@ def introduction(report: dict[str, Any], scores: str = "Test scores") -> list[st
     seeds = f"mean of {report['seeds']} seeds ± sample standard deviation" if report["seeds"] > 1 else "one seed"
     return [
         f"# {report['title']}\n",
-        f"After {report['source']}. Scale `{report['scale']}`. {report['reduction']} {start_of_words(report)} {scores} in "
-        f"percent, {seeds}; validation picks the epoch. {machine_line(report['machine'])}.\n",
+        f"After {report['source']}. Scale `{report['scale']}`. {report['reduction']} {start_of_words(report)} {scores} "
+        f"in percent, {seeds}; validation picks the epoch. {machine_line(report['machine'])}.\n",
     ]
 
 

@@ -26,8 +26,8 @@ from fastformer.reproduce.conversion_runs import (
 )
 from fastformer.reproduce.datasets import parse_data
 from fastformer.reproduce.grid import Metrics, run_grid
-from fastformer.reproduce.recipes import Variant, load_recipe
-from fastformer.reproduce.report import check_glove, compare_two, start_of_words, write_report
+from fastformer.reproduce.recipes import Variant, check_glove, load_recipe
+from fastformer.reproduce.report import compare_two, start_of_words, write_report
 
 NAME = "table-conversion"
 SCORES = ("auc", "log_loss", "calibration_error")

@@ -10,9 +10,9 @@ from fastformer.benchmark.measuring import machine_line, result_folder
 from fastformer.benchmark.tables import markdown_table
 from fastformer.errors import UserError
 from fastformer.reproduce.datasets import parse_data
-from fastformer.reproduce.recipes import load_recipe
+from fastformer.reproduce.recipes import check_glove, load_recipe
 from fastformer.reproduce.recommendation import NAME, compare, load_methods, load_scale
-from fastformer.reproduce.report import check_glove, claims, start_of_words, with_best_in_bold, write_report
+from fastformer.reproduce.report import claims, start_of_words, with_best_in_bold, write_report
 from fastformer.tasks.recommendation.metrics import METRICS
 from fastformer.word_encoder import open_encoder
 

@@ -14,8 +14,8 @@ from fastformer.benchmark.tables import markdown_table
 from fastformer.reproduce.comparison import spread
 from fastformer.reproduce.datasets import parse_data
 from fastformer.reproduce.grid import Metrics, run_grid
-from fastformer.reproduce.recipes import command, load_recipe
-from fastformer.reproduce.report import check_glove, claims, introduction, percent, write_report
+from fastformer.reproduce.recipes import check_glove, command, load_recipe
+from fastformer.reproduce.report import claims, introduction, percent, write_report
 from fastformer.reproduce.summarization_runs import (
     PAPER_DATASETS,
     describe,
