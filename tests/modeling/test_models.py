@@ -27,6 +27,14 @@ AUTO = {
 }
 every_model = pytest.mark.parametrize("model_class", AUTO, ids=lambda c: c.__name__)
 every_mixer = pytest.mark.parametrize("mixer", available_mixers())
+# Tracing takes seconds: by default the methods that differ most.
+every_mixer_traced = pytest.mark.parametrize(
+    "mixer",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name not in ("fastformer", "transformer", "bigbird")))
+        for name in available_mixers()
+    ],
+)
 
 
 def small(**settings) -> FastformerConfig:
@@ -188,14 +196,14 @@ def test_masked_lm_ties_its_output_to_its_embedding(tmp_path):
     assert untied.decoder.weight is not untied.get_input_embeddings().weight
 
 
-@every_mixer
+@every_mixer_traced
 def test_compiles_whole(mixer):
     model = build(FastformerForSequenceClassification, mixer=mixer)
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(**batch()).logits, model(**batch()).logits, atol=1e-5, rtol=1e-4)
 
 
-@every_mixer
+@every_mixer_traced
 def test_exports_for_any_batch_and_length(mixer):
     class Logits(torch.nn.Module):
         def __init__(self, model):
