@@ -4,6 +4,7 @@ fastText and MiniLM take part where they are installed; they are no dependencies
 """
 
 import importlib.util
+import os
 import re
 import tempfile
 import time
@@ -77,9 +78,9 @@ def fasttext(texts: Sequence[str], labels: Sequence[str]) -> Predict:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "train.txt"
             path.write_text("".join(f"{lines[index]}\n" for index in chosen), encoding="utf-8")
-            return library.train_supervised(
-                str(path), lr=rate, epoch=epochs, wordNgrams=2, bucket=200_000, verbose=0, seed=0
-            )
+            options = {"wordNgrams": 2, "bucket": 200_000, "verbose": 0, "seed": 0}
+            # Its default of 12 threads makes two cores wait for each other.
+            return library.train_supervised(str(path), lr=rate, epoch=epochs, thread=os.cpu_count() or 1, **options)
 
     def predict(model, texts: Sequence[str]) -> list[str]:
         # The library's own predict makes a NumPy array in a way that NumPy 2 refuses; the call inside it does not.
