@@ -8,7 +8,15 @@ from fastformer.benchmark import classifiers as module
 from fastformer.benchmark.classifiers import classifiers, markdown
 from fastformer.data.tables import Row
 from fastformer.errors import UserError
-from fastformer.tasks.classification.baselines import BASELINES, fasttext, majority, measure, tfidf
+from fastformer.tasks.classification.baselines import (
+    BASELINES,
+    Baseline,
+    FitError,
+    fasttext,
+    majority,
+    measure,
+    tfidf,
+)
 
 from ..tasks.conftest import make_rows, write_csv
 
@@ -52,6 +60,17 @@ def test_every_method_is_measured_once(sources, tmp_path, monkeypatch):
     assert again["methods"] == result["methods"]
     with pytest.raises(AssertionError, match="measured again"):
         classifiers(*sources, tmp_path, **{**options, "rows": 50})
+
+
+def test_a_method_that_cannot_learn_ends_no_other(sources, tmp_path, monkeypatch):
+    def diverge(texts, labels):
+        raise FitError("diverges with every setting")
+
+    monkeypatch.setattr(module, "BASELINES", (Baseline("hopeless", diverge), *BASELINES))
+    result = classifiers(*sources, tmp_path, methods="hopeless,tf-idf", show_progress=False)
+    assert result["missing"]["hopeless"] == "diverges with every setting"
+    assert len(result["methods"]) == 2
+    assert "- hopeless: diverges" in (tmp_path / "classifiers.md").read_text()
 
 
 def test_labels_are_merged(sources, tmp_path):

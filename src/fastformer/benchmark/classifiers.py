@@ -15,7 +15,7 @@ from fastformer.errors import UserError
 from fastformer.files import writing_text
 from fastformer.progress import say
 from fastformer.reproduce.datasets import file_stamp
-from fastformer.tasks.classification.baselines import BASELINES, Fit, Predict, majority, measure
+from fastformer.tasks.classification.baselines import BASELINES, Fit, FitError, Predict, majority, measure
 from fastformer.tasks.classification.estimator import TextClassifier
 
 _FILE = "classifiers.json"
@@ -78,7 +78,11 @@ def classifiers(
             if result["methods"].get(name, {}).get("given") != own:
                 if show_progress:
                     say(f"{name} …")
-                result["methods"][name] = measure(fit, training, testing) | {"given": own}
+                try:
+                    result["methods"][name] = measure(fit, training, testing) | {"given": own}
+                except FitError as error:
+                    result["missing"][name] = str(error)
+                    continue
                 with writing_text(folder / _FILE) as file:
                     file.write(json.dumps(result, indent=1, ensure_ascii=False))
         with writing_text(folder / "classifiers.md") as file:

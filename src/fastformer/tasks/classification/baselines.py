@@ -27,6 +27,11 @@ from fastformer.tasks.classification.metrics import FEW, single_label_scores
 Predict = Callable[[Sequence[str]], Sequence[str]]
 Fit = Callable[[Sequence[str], Sequence[str]], Predict]
 
+
+class FitError(RuntimeError):
+    """A method that cannot learn from these texts."""
+
+
 MINILM_TOKENS = 256  # where sentence-transformers cuts texts for it
 
 
@@ -105,7 +110,7 @@ def fasttext(texts: Sequence[str], labels: Sequence[str]) -> Predict:
             return partial(predict, train(everything, *setting))
         except RuntimeError:  # fastText gives up where the weights grow without bound, in some runs and not in others
             continue
-    raise RuntimeError("fastText diverges with every setting")
+    raise FitError("diverges with every setting")
 
 
 def minilm(texts: Sequence[str], labels: Sequence[str]) -> Predict:
