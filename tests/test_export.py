@@ -81,11 +81,11 @@ def wide(tmp_path_factory):
 
 
 class TestGraph:
-    # Tracing the three with tiles takes ten seconds each.
+    # Tracing takes up to ten seconds each.
     @pytest.mark.parametrize(
         "mixer",
         [
-            pytest.param(name, marks=[pytest.mark.slow] * (name in ("bigbird", "longformer", "poolingformer")))
+            pytest.param(name, marks=[pytest.mark.slow] * (name not in ("fastformer", "transformer")))
             for name in available_mixers()
         ],
     )
@@ -253,6 +253,7 @@ class TestVerbs:
 
 
 class TestCommand:
+    @pytest.mark.slow  # half a minute; by default the README's command does the same
     def test_compares_run_onnx_and_int8(self, fastformer, run_folder, files, tmp_path):  # noqa: F811
         arguments = ("--int8", "--evaluate-on", files["test"], "--output", tmp_path / "small")
         code, out, _ = fastformer("export", run_folder, *arguments)
