@@ -30,21 +30,24 @@ def run(command: list[str] | str, folder: Path) -> str:
     return result.stdout
 
 
+@pytest.fixture(scope="class")
+def text(request) -> str:
+    """The part of the README that a class is about."""
+    parts = README.read_text(encoding="utf-8").split("\n## Conversion prediction\n")
+    assert len(parts) == 2
+    return parts[request.cls.number]
+
+
+@pytest.fixture(scope="class")
+def folder(tmp_path_factory) -> Path:
+    """All commands run in one folder, one after the other, as a reader would."""
+    return tmp_path_factory.mktemp("readme")
+
+
 class Part:
     """A part of the README, which needs nothing that another part leaves: two workers share the minutes."""
 
     number: int
-
-    @pytest.fixture(scope="class")
-    def text(self) -> str:
-        parts = README.read_text(encoding="utf-8").split("\n## Conversion prediction\n")
-        assert len(parts) == 2
-        return parts[self.number]
-
-    @pytest.fixture(scope="class")
-    def folder(self, tmp_path_factory) -> Path:
-        """All commands run in one folder, one after the other, as a reader would."""
-        return tmp_path_factory.mktemp("readme")
 
     def test_commands_run(self, text, folder):
         """First: Python blocks may read what the commands left."""
