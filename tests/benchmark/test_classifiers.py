@@ -1,6 +1,7 @@
 """`bench classifiers`: every method trains, scores add up, what is measured stays."""
 
 import json
+import os
 
 import pytest
 
@@ -12,6 +13,7 @@ from fastformer.tasks.classification.baselines import (
     BASELINES,
     Baseline,
     FitError,
+    apart,
     fasttext,
     majority,
     measure,
@@ -38,7 +40,22 @@ def test_baselines_learn():
 def test_fasttext_learns():
     pytest.importorskip("fasttext")
     train, test = ([Row(*row) for row in make_rows(count, seed)] for count, seed in ((120, 0), (60, 1)))
-    assert measure(fasttext, train, test)["accuracy"] > 0.9
+    assert measure(apart(fasttext), train, test)["accuracy"] > 0.9
+
+
+def process_number(texts, labels):
+    return lambda texts: [str(os.getpid())] * len(texts)
+
+
+def hopeless(texts, labels):
+    raise FitError("diverges with every setting")
+
+
+def test_a_process_of_its_own():
+    one, two = apart(process_number)(["a"], ["b"])(["x", "y"])
+    assert one == two != str(os.getpid())
+    with pytest.raises(FitError, match="diverges"):
+        apart(hopeless)(["a"], ["b"])
 
 
 def test_every_method_is_measured_once(sources, tmp_path, monkeypatch):
@@ -63,10 +80,7 @@ def test_every_method_is_measured_once(sources, tmp_path, monkeypatch):
 
 
 def test_a_method_that_cannot_learn_ends_no_other(sources, tmp_path, monkeypatch):
-    def diverge(texts, labels):
-        raise FitError("diverges with every setting")
-
-    monkeypatch.setattr(module, "BASELINES", (Baseline("hopeless", diverge), *BASELINES))
+    monkeypatch.setattr(module, "BASELINES", (Baseline("hopeless", hopeless), *BASELINES))
     result = classifiers(*sources, tmp_path, methods="hopeless,tf-idf", show_progress=False)
     assert result["missing"]["hopeless"] == "diverges with every setting"
     assert len(result["methods"]) == 2
