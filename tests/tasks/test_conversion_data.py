@@ -12,7 +12,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from fastformer.data.ragged import Ragged
 from fastformer.errors import UserError
 from fastformer.tasks.conversion.baselines import ad_rates, floor_scores
-from fastformer.tasks.conversion.data import EventsWriter, Part, collect, hold_out
+from fastformer.tasks.conversion.data import EventsWriter, Part, collect
 from fastformer.tasks.conversion.events import Columns, read_events
 from fastformer.tasks.conversion.features import SideFeatures
 from fastformer.tasks.conversion.metrics import plot_reliability, reliability, scores
@@ -68,31 +68,6 @@ class TestReading:
         part = Part(events, np.array([0, 1]))
         assert part.lengths.tolist() == [4, 1]
         assert part.text_counts().tolist() == [2, 2, 1, 0]
-
-    def test_the_last_tenth_by_time_validates(self, tmp_path):
-        rows = [{"behaviors": [], "ad": "x", "label": 0, "time": -number} for number in range(20)]
-        training, validating, by = hold_out(collected(rows, tmp_path, columns=Columns()), seed=0)
-        assert validating.tolist() == [0, 1]
-        assert training.tolist() == [*range(2, 20)]
-        assert by == "time"
-        rows[5]["time"] = None
-        with pytest.raises(UserError, match="1 of 20 training rows have no time.*--validation"):
-            hold_out(collected(rows, tmp_path, columns=Columns()), seed=0)
-
-    @pytest.mark.parametrize("time", [None, 7])
-    def test_a_random_tenth_validates_where_no_time_tells_rows_apart(self, tmp_path, time):
-        rows = [{"behaviors": [], "ad": "x", "label": 0, "time": time} for _ in range(20)]
-        training, validating, by = hold_out(collected(rows, tmp_path, columns=Columns()), seed=0)
-        assert by == "random"
-        assert sorted([*training, *validating]) == [*range(20)]
-        assert len(validating) == 2
-        assert validating.tolist() not in ([0, 1], [18, 19])
-
-    def test_rows_of_one_time_are_not_torn_apart(self, tmp_path):
-        times = [0] * 15 + [1] * 2 + [2] * 23  # a tenth would cut the last day
-        rows = [{"behaviors": [], "ad": "x", "label": 0, "time": time} for time in times]
-        training, validating, by = hold_out(collected(rows, tmp_path, columns=Columns()), seed=0)
-        assert (len(training), len(validating), by) == (17, 23, "time")
 
     def test_dates_are_times(self, tmp_path):
         rows = [{"behaviors": [], "ad": "x", "label": 0, "time": time} for time in ("2026-01-31", "2026-01-31T00:01")]

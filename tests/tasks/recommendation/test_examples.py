@@ -20,6 +20,7 @@ def made_up(labels: list[list[int]]) -> Clicks:
         news=pa.table({"id": [f"N{number}" for number in range(40)]}),
         impression_ids=np.arange(len(labels)),
         users=np.arange(len(labels), dtype=np.int32),
+        times=np.arange(len(labels), dtype=float),
         histories=Ragged.from_lengths(np.concatenate(histories), np.array([len(row) for row in histories])),
         history_of=np.arange(len(labels), dtype=np.int32),
         candidates=Ragged.from_lengths(np.concatenate(candidates), np.array([len(row) for row in candidates])),

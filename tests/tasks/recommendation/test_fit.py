@@ -94,6 +94,7 @@ def test_states_are_kept_once_for_one_table_of_news_and_are_close_enough(clicks,
     options = {**TINY, "model": "fastformer+plm-nr", "plm": plm, "plm_layers": 0}
     fit_recommender(clicks["train"], None, tmp_path / "run", **options)
     [titles] = kept  # of training and validation
+    assert open_run(tmp_path / "run").load_metrics()["held_out_by"] == "time"
     assert titles.states.dtype == torch.float16
     recommender, dev = Recommender(open_run(runs["fastformer+plm-nr"])), clicks["dev"]
     titles = recommender.titles(dev.news)
@@ -205,7 +206,7 @@ def test_mistakes(clicks, runs, plm, tmp_path):
     check("not divisible", num_attention_heads=5)
     check("training impressions have no labels", train=clicks["test"])
     check("validation impressions have no labels", validation=clicks["test"])
-    check("leave none to validate on", train=clicks["train"].take(np.arange(3)), validation=None)
+    check("leaves nothing to validate on", train=clicks["train"].take(np.arange(1)), validation=None)
     check("holds a finished run", output=runs["fastformer"])
     check("no such file or folder", init=tmp_path / "nowhere")
     check("is a run; .* give --init a GloVe file", init=runs["fastformer"])

@@ -1,6 +1,7 @@
 """MIND's files, published and odd, into arrays: what is read, what is counted, and what is refused."""
 
 import re
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -111,6 +112,14 @@ def test_ids_may_hold_dashes(folder):
     assert (rows(labelled.candidates), labelled.labels.tolist()) == ([[0, 1]], [1, 0])
     unlabelled = read_mind(folder(news, "1\tU1\tnow\ta-1\ta-1 N2\n"))
     assert (rows(unlabelled.candidates), unlabelled.labels) == ([[0, 1]], None)
+
+
+def test_times_are_read_where_they_are_as_published(folder):
+    times = ("11/15/2019 8:55:22 AM", " 11/15/2019 08:55:22 PM ", "yesterday", "")
+    lines = "".join(f"1\tU1\t{time}\tN1\tN2-1\n" for time in times)
+    first, second, *others = read_mind(folder(behaviors=lines)).times
+    assert (first, second - first) == (datetime(2019, 11, 15, 8, 55, 22, tzinfo=UTC).timestamp(), 12 * 3600)
+    assert np.isnan(others).all()
 
 
 def test_who_has_no_id_is_nobody(folder):

@@ -16,7 +16,10 @@ def train_recommendation(
     output: Annotated[Path, typer.Option(help="Run folder to write.")],
     validation: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Folder to choose the epoch on [default: a tenth of --train, at most 5,000]."),
+        typer.Option(
+            metavar="DIR",
+            help="Folder to choose the epoch on [default: the last tenth of --train by time].",
+        ),
     ] = None,
     model: Annotated[str, typer.Option(help="fastformer, nrms, fim, plm-nr or fastformer+plm-nr.")] = "fastformer",
     news_mixer: Annotated[str | None, typer.Option(help="Mixer that reads titles [default: the model's].")] = None,

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from fastformer.data.by_time import CHOSEN
+
 
 def model_card(record: dict[str, Any], metrics: dict[str, Any], name: str) -> str:
     """README.md of a run folder: what it predicts, from what, how well, and how to use it."""
@@ -14,11 +16,7 @@ def model_card(record: dict[str, Any], metrics: dict[str, Any], name: str) -> st
         for part in ("validation", "test")
         if part in metrics
     ]
-    chosen = {
-        None: "given",
-        "time": "the last of the training data by time",
-        "random": "drawn at random from the training data, as no time tells them apart",
-    }[metrics["held_out_by"]]
+    chosen = CHOSEN[metrics["held_out_by"]]
     return f"""---
 library_name: fastformer
 tags: [fastformer, {record["mixer"]}, conversion-prediction]

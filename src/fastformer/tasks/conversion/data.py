@@ -9,7 +9,6 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -18,11 +17,8 @@ from torch.utils.data import Dataset
 
 from fastformer.data.batches import EncodedTextsWriter
 from fastformer.data.ragged import Ragged
-from fastformer.errors import UserError
 from fastformer.tasks.conversion.events import Columns, Event
 from fastformer.tasks.conversion.features import SideFeatures
-
-VALIDATION_SHARE = 0.1
 
 
 @dataclass
@@ -169,39 +165,6 @@ class Part(Dataset):
             for numbers in (events.behaviors.take(rows).values, events.ads[rows]):
                 found += np.bincount(numbers, minlength=len(found))
         return found
-
-
-class HeldOut(NamedTuple):
-    """Rows to train and to validate on, and how they were told apart."""
-
-    train: np.ndarray
-    validation: np.ndarray
-    by: Literal["time", "random"]
-
-
-def hold_out(events: Events, seed: int) -> HeldOut:
-    """The last tenth by time validates; a random tenth where no row has a time, or all have the same.
-
-    Rows of the same time stay together, so what is validated on lies after all that is trained on: the cut is moved to
-    the nearest change of time.
-    """
-    count = len(events.ads)
-    if count < 2:
-        raise UserError("one row leaves nothing to validate on; give more rows, or a file to --validation")
-    timeless = int(np.isnan(events.times).sum())
-    if 0 < timeless < count:
-        raise UserError(
-            f"{timeless:,} of {count:,} training rows have no time, so that the last tenth cannot be told; give all of "
-            "them a time, or none, or give a file to --validation"
-        )
-    cut = count - max(1, round(VALIDATION_SHARE * count))
-    order = np.argsort(events.times, kind="stable")
-    changes = np.flatnonzero(np.diff(events.times[order]) > 0) + 1
-    if not len(changes):
-        order = np.random.default_rng([seed, 1]).permutation(count)
-    else:
-        cut = changes[np.abs(changes - cut).argmin()]
-    return HeldOut(np.sort(order[:cut]), np.sort(order[cut:]), "time" if len(changes) else "random")
 
 
 def collect(events: Iterable[Event], writer: EventsWriter, advance) -> np.ndarray:

@@ -11,6 +11,7 @@ import torch
 from transformers import PreTrainedTokenizerBase, set_seed
 
 from fastformer.data.batches import EncodedTextsWriter, token_budget_batches
+from fastformer.data.by_time import hold_out_latest
 from fastformer.data.ragged import Ragged
 from fastformer.data.tokenizers import encode_batch, load_tokenizer, train_tokenizer
 from fastformer.errors import UserError
@@ -22,7 +23,7 @@ from fastformer.progress import progress_bar, say
 from fastformer.resuming import begin, check_same_arrays, seconds_spent
 from fastformer.tasks.classification.calibration import temperature
 from fastformer.tasks.classification.data import LabelSpace
-from fastformer.tasks.conversion.data import Events, EventsWriter, Part, collect, hold_out
+from fastformer.tasks.conversion.data import Events, EventsWriter, Part, collect
 from fastformer.tasks.conversion.events import Columns, Event
 from fastformer.tasks.conversion.features import SideFeatures
 from fastformer.tasks.conversion.metrics import best_metric, validation_scores
@@ -75,7 +76,7 @@ def fit_conversion(
     resume: bool = False,
     show_progress: bool = True,
 ) -> Fitted:
-    """Train on events, read once. Without `validation` the last tenth by time chooses the epoch; see `hold_out`.
+    """Train on events, read once. Without `validation` the last tenth by time chooses the epoch; see `hold_out_latest`.
 
     `init` is a GloVe file, or an encoder's folder, that the vectors of words start from.
 
@@ -159,7 +160,7 @@ def _read(
         say(f"{writer.cut:,} of {len(writer):,} rows: only the latest {preset.max_behaviors:,} behaviours are read.")
     held_out_by = None
     if validation is None:
-        rows["train"], rows["validation"], held_out_by = hold_out(events, preset.training.seed)
+        rows["train"], rows["validation"], held_out_by = hold_out_latest(events.times, preset.training.seed)
     return events, rows, held_out_by
 
 

@@ -22,6 +22,7 @@ from fastformer.progress import progress_bar
 
 _FIELDS = ("impression id", "user id", "time", "history", "candidates")
 _BLOCK_BYTES = 1 << 25
+_TIME = "%m/%d/%Y %I:%M:%S %p"  # 11/15/2019 8:55:22 AM
 
 
 class _Block(NamedTuple):
@@ -45,6 +46,7 @@ class Behaviors:
         self.impression_ids: list[pa.Array] = []
         self.codes: dict[str, int] = {"": -1}  # user id -> code; nobody knows who an empty one is
         self.users: list[np.ndarray] = []
+        self.times: list[np.ndarray] = []
         self.histories: list[tuple[np.ndarray, np.ndarray]] = []  # values, lengths
         self.history_of: list[np.ndarray] = []
         self.candidates: list[tuple[np.ndarray, np.ndarray]] = []
@@ -104,6 +106,7 @@ class Behaviors:
         self.impressions += len(block.lines)
         self.impression_ids.append(block.columns["impression id"])
         self._add_users(block.columns["user id"].dictionary_encode())
+        self.times.append(_seconds(block.columns["time"]))
         self._add_histories(block.columns["history"].dictionary_encode())
         self._add_candidates(block)
 
@@ -164,6 +167,7 @@ class Behaviors:
         return {
             "impression_ids": _as_numbers(pa.chunked_array(self.impression_ids)),
             "users": np.concatenate(self.users),
+            "times": np.concatenate(self.times),
             "histories": histories,
             "history_of": np.concatenate(self.history_of),
             "candidates": candidates,
@@ -196,6 +200,12 @@ def _words(column: pa.Array) -> tuple[pa.Array, np.ndarray]:
     words, rows = lists.flatten(), np.repeat(np.arange(len(lists)), np.diff(lists.offsets))
     real = _lengths(words) > 0  # two spaces have an empty word between them
     return words.filter(pa.array(real)), np.bincount(rows[real], minlength=len(lists))
+
+
+def _seconds(times: pa.Array) -> np.ndarray:
+    """Seconds since 1970, NaN for what is no time."""
+    found = pc.strptime(pc.utf8_trim_whitespace(times), format=_TIME, unit="s", error_is_null=True)
+    return found.cast(pa.int64()).cast(pa.float64()).fill_null(np.nan).to_numpy()
 
 
 def _lengths(texts: pa.Array) -> np.ndarray:

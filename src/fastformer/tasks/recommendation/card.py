@@ -3,6 +3,7 @@
 from typing import Any
 
 from fastformer.benchmark.tables import markdown_table
+from fastformer.data.by_time import CHOSEN
 
 
 def model_card(record: dict[str, Any], metrics: dict[str, Any], name: str) -> str:
@@ -26,6 +27,8 @@ A news recommender: it ranks news for a user by what the user clicked before. Tr
 recommendation`.
 
 {table}
+
+Validation: {CHOSEN[metrics["held_out_by"]]}.
 
 Trained on {metrics["rows"]["clicks"]:,} clicks of {metrics["rows"]["train"]:,} impressions{source} \
 and {metrics["news"]:,} news in {metrics["train_seconds"]:.0f} s; model `{record["model"]}`{encoders}, preset \

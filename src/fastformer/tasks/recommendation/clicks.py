@@ -25,6 +25,7 @@ class Clicks:
     news: pa.Table  # NEWS_COLUMNS, all strings; row i is news number i
     impression_ids: np.ndarray  # as in the file: int64, or str where they are no numbers
     users: np.ndarray  # int32, impression -> code of who saw it, from 0; -1 where the file does not say
+    times: np.ndarray  # float64, impression -> seconds since 1970; NaN where the file does not say
     histories: Ragged  # the distinct ones: news numbers, int32, oldest click first
     history_of: np.ndarray  # int32, impression -> row of `histories`
     candidates: Ragged  # news numbers, int32, one row an impression, in the order of the file
@@ -43,6 +44,7 @@ class Clicks:
             self,
             impression_ids=self.impression_ids[impressions],
             users=self.users[impressions],
+            times=self.times[impressions],
             histories=self.histories.take(used),
             history_of=history_of.astype(np.int32),
             candidates=self.candidates.take(impressions),
@@ -55,6 +57,7 @@ class Clicks:
         arrays |= {
             "impression_ids": pa.array(self.impression_ids),
             "users": pa.array(self.users),
+            "times": pa.array(self.times),
             "histories.values": pa.array(self.histories.values),
             "histories.offsets": pa.array(self.histories.offsets),
             "history_of": pa.array(self.history_of),
@@ -81,6 +84,7 @@ class Clicks:
             news=news,
             impression_ids=found["impression_ids"],
             users=found["users"],
+            times=found["times"],
             histories=Ragged(found["histories.values"], found["histories.offsets"]),
             history_of=found["history_of"],
             candidates=Ragged(found["candidates.values"], found["candidates.offsets"]),
@@ -103,7 +107,8 @@ class Clicks:
             if offsets[0] != 0 or offsets[-1] != len(values) or (np.diff(offsets) < 0).any():
                 raise ValueError("lists do not fit their offsets")
         flat = len(self.candidates.values)
-        if not len(self) == len(self.users) == len(self.history_of) == len(self.candidates.offsets) - 1:
+        offsets, by_impression = self.candidates.offsets, (self.users, self.times, self.history_of)
+        if not all(len(array) == len(self) == len(offsets) - 1 for array in by_impression):
             raise ValueError("the arrays of impressions have different lengths")
         if self.labels is not None and len(self.labels) != flat:
             raise ValueError("there is not one label a candidate")

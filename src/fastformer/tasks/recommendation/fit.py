@@ -10,6 +10,7 @@ import pyarrow as pa
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
+from fastformer.data.by_time import hold_out_latest
 from fastformer.data.tokenizers import load_tokenizer, train_tokenizer
 from fastformer.errors import UserError
 from fastformer.files import explain_full_disk
@@ -57,9 +58,9 @@ def fit_recommender(
 ) -> dict[str, Any]:
     """Train a recommender, leave a run folder at `output`, and return its metrics.
 
-    `metrics` are those of the best epoch on `validation` (without it: on a tenth of the training impressions, at most
-    5,000, held out), chosen by AUC; `seconds` is the time it all took. `init` is a GloVe file, or an encoder's folder,
-    that the vectors of words start from. `settings` replace those of the preset, by the names of
+    `metrics` are those of the best epoch, by AUC, on `validation`; without it on the last tenth by time of the training
+    impressions, at most 5,000 (see `hold_out_latest`). `seconds` is the time it all took. `init` is a GloVe file, or an
+    encoder's folder, that the vectors of words start from. `settings` replace those of the preset, by the names of
     `RecommendationPreset`, `TrainingSettings` and the model's configuration. `sources` say in the run folder where the
     data came from.
     """
@@ -75,7 +76,7 @@ def fit_recommender(
     with unharmed(folder), explain_full_disk(checkpoints):
         resume = begin(checkpoints, _identity(model, architecture, plm, init, chosen), resume)
         started -= seconds_spent(checkpoints)
-        training, validating = _split(train, validation, seed)
+        training, validating, held_out_by = _split(train, validation, seed)
         tokenizer = _tokenizer(training.news, chosen, encoder, checkpoints / "tokenizer")
         options = (tokenizer, chosen.fields, chosen.title_length, show_progress)
         held_out = validating.news is training.news  # the same news, read once
@@ -120,6 +121,7 @@ def fit_recommender(
         "train_seconds": round(time.monotonic() - started, 1),
         "peak_memory_gb": peak_memory_gb(),
         "rows": {"train": len(training), "validation": len(validating), "clicks": len(examples)},
+        "held_out_by": held_out_by,
         "news": training.news.num_rows,
         "parameters": recommender.num_parameters(),
         "validation": max(epochs_scores, key=lambda scores: scores["auc"]),
@@ -154,23 +156,21 @@ def _identity(
     return {"recommender": model, **mixers, **starts, **asdict(preset)}
 
 
-def _split(train: Clicks, validation: Clicks | None, seed: int) -> tuple[Clicks, Clicks]:
-    """What to train and what to choose the epoch on."""
+def _split(train: Clicks, validation: Clicks | None, seed: int) -> tuple[Clicks, Clicks, str | None]:
+    """What to train and what to choose the epoch on, and how they were told apart if both come from `train`."""
     for part, name in ((train, "training"), (validation, "validation")):
         if part is not None and part.labels is None:
             raise UserError(f"the {name} impressions have no labels; give a folder that has them, such as train or dev")
+    held_out_by = None
     if validation is None:
-        share = min(_MOST_HELD_OUT, len(train) // 10)
-        if not share:
-            raise UserError(f"{len(train)} impressions leave none to validate on; give a folder to --validation")
-        shuffled = np.random.default_rng([seed, 2]).permutation(len(train))
-        train, validation = train.take(np.sort(shuffled[share:])), train.take(np.sort(shuffled[:share]))
+        rows = hold_out_latest(train.times, seed, _MOST_HELD_OUT)
+        train, validation, held_out_by = train.take(rows.train), train.take(rows.validation), rows.by
     clicked = np.add.reduceat(validation.labels, validation.candidates.offsets[:-1], dtype=np.int64)
     if not ((clicked > 0) & (clicked < validation.candidates.lengths)).any():
         raise UserError(
             "no impression to validate on has both a click and a non-click; give other data to --validation"
         )
-    return train, validation
+    return train, validation, held_out_by
 
 
 def _arrays(clicks: Clicks, titles: Titles) -> tuple[np.ndarray, ...]:

@@ -40,7 +40,7 @@ QUIRKS = {
     "blank_lines": "blank lines",
 }
 _READING = 1  # raise it when the same files give other clicks: what was made from them is made again
-_FORMAT = 2  # raise it when `Clicks` has other arrays: they are read again
+_FORMAT = 3  # raise it when `Clicks` has other arrays: they are read again
 
 
 def read_mind(

@@ -199,6 +199,7 @@ def _one_impression(news: pa.Table, clicked: np.ndarray, candidates: np.ndarray)
         news=news,
         impression_ids=np.array([1]),
         users=np.zeros(1, np.int32),
+        times=np.full(1, np.nan),
         histories=Ragged.from_lengths(clicked, np.array([len(clicked)])),
         history_of=np.zeros(1, np.int32),
         candidates=Ragged.from_lengths(candidates, np.array([len(candidates)])),
