@@ -8,7 +8,7 @@ from torch import Tensor
 from fastformer.mixers.heads import HeadedMixer
 from fastformer.mixers.packing import pack
 from fastformer.mixers.registry import register
-from fastformer.mixers.tiles import attend, tile_length, window
+from fastformer.mixers.tiles import attend, tile_for, tile_length, window
 
 
 @register("bigbird")
@@ -34,9 +34,10 @@ class BigBirdMixer(HeadedMixer):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Mix the tokens of `x` that `mask` calls real."""
-        x, lengths, restore = pack(x, mask, self.tile)
+        tile = tile_for(x.shape[1], self.tile, self.block)
+        x, lengths, restore = pack(x, mask, tile)
         q, k, v = self.project(x)
-        keys, seen = (t[None] for t in window(x.shape[1], self.tile, self.reach, self.block, device=x.device))
+        keys, seen = (t[None] for t in window(x.shape[1], tile, self.reach, self.block, device=x.device))
         if self.random_blocks:
             keys, seen = self._add_random(keys, seen, lengths)
         y = attend(q, k, v, lengths, keys, seen, self.global_blocks * self.block)
@@ -44,7 +45,7 @@ class BigBirdMixer(HeadedMixer):
 
     def _add_random(self, keys: Tensor, seen: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Append to the keys of a tile the random blocks of each of its blocks, which only that block sees."""
-        device, per_tile = keys.device, self.tile // self.block
+        device, per_tile = keys.device, seen.shape[2] // self.block
         num_blocks = keys.shape[1] * per_tile
         chosen = random_blocks(
             lengths, num_blocks, self.block, self.reach, self.global_blocks, self.random_blocks, self.seed

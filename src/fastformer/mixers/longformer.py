@@ -7,7 +7,7 @@ from torch import Tensor
 from fastformer.mixers.heads import HeadedMixer
 from fastformer.mixers.packing import pack
 from fastformer.mixers.registry import register
-from fastformer.mixers.tiles import attend, tile_length, window
+from fastformer.mixers.tiles import attend, tile_for, tile_length, window
 
 
 @register("longformer")
@@ -28,8 +28,9 @@ class LongformerMixer(HeadedMixer):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Mix the tokens of `x` that `mask` calls real."""
-        x, lengths, restore = pack(x, mask, self.tile)
+        tile = tile_for(x.shape[1], self.tile)
+        x, lengths, restore = pack(x, mask, tile)
         q, k, v = self.project(x)
-        keys, seen = window(x.shape[1], self.tile, self.reach, device=x.device)
+        keys, seen = window(x.shape[1], tile, self.reach, device=x.device)
         y = attend(q, k, v, lengths, keys[None], seen[None], self.num_global)
         return restore(self.output(y)).to(x.dtype)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from fastformer.mixers.heads import HeadedMixer
 from fastformer.mixers.packing import pack, take
 from fastformer.mixers.registry import register
-from fastformer.mixers.tiles import attend, tile_length, window
+from fastformer.mixers.tiles import attend, tile_for, tile_length, window
 
 
 @register("poolingformer")
@@ -43,14 +43,15 @@ class PoolingformerMixer(HeadedMixer):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Mix the tokens of `x` that `mask` calls real."""
-        x, lengths, restore = pack(x, mask, self.tile)
+        tile = tile_for(x.shape[1], self.tile)
+        x, lengths, restore = pack(x, mask, tile)
         q, k, v = self.project(x)
-        keys, seen = window(x.shape[1], self.tile, self.reach, device=x.device)
+        keys, seen = window(x.shape[1], tile, self.reach, device=x.device)
         y = attend(q, k, v, lengths, keys[None], seen[None])
 
         pooled = self._pool(y, lengths)  # batch, pooled, width
         q, k, v = self.split(self.query(y)), self.split(self.key(pooled)), self.split(self.value(pooled))
-        keys, seen = self._pooled_window(x.shape[1], x.device)
+        keys, seen = self._pooled_window(x.shape[1], tile, x.device)
         z = attend(q, k, v, -(-lengths // self.stride), keys[None], seen[None])
         return restore(self.output(y + z)).to(x.dtype)
 
@@ -63,10 +64,10 @@ class PoolingformerMixer(HeadedMixer):
         weights = weights.masked_fill(~real, torch.finfo(weights.dtype).min).softmax(-1).to(y.dtype)
         return (weights[:, :, None] @ take(y, tokens[None])).squeeze(2)
 
-    def _pooled_window(self, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    def _pooled_window(self, length: int, tile: int, device: torch.device) -> tuple[Tensor, Tensor]:
         """Pooled keys of each tile (tiles, keys), and which of them each query sees (tiles, tile, keys)."""
-        start = torch.arange(length // self.tile, device=device)[:, None] * self.tile
-        queries = start + torch.arange(self.tile, device=device)
+        start = torch.arange(length // tile, device=device)[:, None] * tile
+        queries = start + torch.arange(tile, device=device)
         around = -(-self.pooled_reach // self.stride)
-        keys = start // self.stride + torch.arange(-around, -(-self.tile // self.stride) + around + 1, device=device)
+        keys = start // self.stride + torch.arange(-around, -(-tile // self.stride) + around + 1, device=device)
         return keys, (queries[:, :, None] - keys[:, None] * self.stride).abs() <= self.pooled_reach

@@ -23,14 +23,24 @@ def tile_length(reach: int, block: int = 1) -> int:
     return -(-max(32, reach // 2) // block) * block
 
 
+def tile_for(length: int, tile: int, block: int = 1) -> int:
+    """`tile`, or what there is of a text that is shorter, in whole blocks: a title of ten words is not made 32 long.
+
+    A traced graph must serve any length, so its tile is fixed.
+    """
+    return tile if torch.compiler.is_compiling() else min(tile, -(-max(length, 1) // block) * block)
+
+
 def window(length: int, tile: int, reach: int, block: int = 1, *, device: torch.device) -> tuple[Tensor, Tensor]:
     """Keys of each tile (tiles, keys), and which of them each query sees (tiles, tile, keys).
 
     Query i sees key j when their blocks are at most `reach` apart; blocks of one token make a sliding window.
     """
+    alone = not torch.compiler.is_compiling() and length == tile  # nothing stands beside the only tile
+    around = 0 if alone else reach * block
     start = torch.arange(length // tile, device=device)[:, None] * tile
     queries = start + torch.arange(tile, device=device)
-    keys = start + torch.arange(-reach * block, tile + reach * block, device=device)
+    keys = start + torch.arange(-around, tile + around, device=device)
     distance = queries[:, :, None] // block - keys[:, None] // block
     return keys, distance.abs() <= reach
 
