@@ -13,11 +13,23 @@ README = Path(__file__).parents[1] / "README.md"
 # The two set-up commands, recipes on data that a newcomer does not have, and measurements that take minutes to an hour.
 SKIPPED = ("make ", "git clone", "$DATA", "pip install", "bench speed", "bench peers", "bench floor", "bench long")
 
+# Trainings that need nothing the others leave: `pytest -m slow` runs them, so that the rest stays inside ten minutes.
+LONG = ("runs/words",)
+
 
 def blocks(text: str, language: str) -> list[tuple[str, str | None]]:
     """Code blocks of a language, each with the `text` block that follows it directly, its printed output."""
     pattern = rf"```{language}\n(.*?)```(?:\n+```text\n(.*?)```)?"
     return re.findall(pattern, text, re.DOTALL)
+
+
+def commands(text: str) -> list[str]:
+    """The commands of a text that a newcomer can run, one a line, in their order."""
+    lines = [line for block, _ in blocks(text, "bash") for line in block.replace("\\\n", " ").splitlines()]
+    lines = [line for line in lines if line.strip() and not line.startswith("#")]
+    lines = [line for line in lines if not any(skipped in line for skipped in SKIPPED)]
+    assert all(shlex.split(line) for line in lines)
+    return lines
 
 
 def run(command: list[str] | str, folder: Path) -> str:
@@ -51,12 +63,9 @@ class Part:
 
     def test_commands_run(self, text, folder):
         """First: Python blocks may read what the commands left."""
-        commands = [line for block, _ in blocks(text, "bash") for line in block.replace("\\\n", " ").splitlines()]
-        commands = [line for line in commands if line.strip() and not line.startswith("#")]
-        ours = [line for line in commands if not any(skipped in line for skipped in SKIPPED)]
+        ours = [line for line in commands(text) if not any(part in line for part in LONG)]
         assert len(ours) >= 4
         for line in ours:
-            assert shlex.split(line)
             run(line, folder)
 
     def test_python_blocks_print_what_the_readme_says(self, text, folder):
@@ -69,6 +78,13 @@ class Part:
 
 class TestClassification(Part):
     number = 0
+
+    @pytest.mark.slow
+    def test_long_commands_run(self, text, folder):
+        found = [line for line in commands(text) if any(part in line for part in LONG)]
+        assert found
+        for line in found:
+            run(line, folder)
 
 
 class TestOtherTasks(Part):

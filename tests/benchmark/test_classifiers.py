@@ -54,6 +54,10 @@ def hopeless(texts, labels):
 def test_a_process_of_its_own():
     one, two = apart(process_number)(["a"], ["b"])(["x", "y"])
     assert one == two != str(os.getpid())
+
+
+@pytest.mark.slow
+def test_what_goes_wrong_in_it_is_said_here():
     with pytest.raises(FitError, match="diverges"):
         apart(hopeless)(["a"], ["b"])
 
