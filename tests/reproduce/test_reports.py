@@ -19,6 +19,7 @@ from fastformer.reproduce import (
     recipes,
     reproduce_all,
     table_classification,
+    table_complexity,
     table_datasets,
 )
 from fastformer.reproduce.report import AGREES, DISAGREES, UNDECIDED, WITHIN, claims, compare_two
@@ -99,7 +100,7 @@ def test_statistics_of_the_data(everything):
     about = reports["table-datasets"]["datasets"]["things"]
     assert about["about"]["rows"] == {"train": 120, "validation": 15, "test": 15}
     assert about["about"]["classes"] == 3
-    assert 6 <= about["average_length"] <= 16  # every text has 6 to 16 words
+    assert 6 <= about["average_length"]["mean"] <= 16  # every text has 6 to 16 words
     text = (folder / "table-datasets.md").read_text(encoding="utf-8")
     assert re.search(r"\| paper's IMDB +\| +108.5k +\| +13.6k +\| +13.6k +\| +385.7 +\| +10 ", text)
     assert "digit for digit" in text
@@ -221,4 +222,21 @@ def test_columns_can_be_named(tmp_path):
     with pytest.raises(UserError, match="--text-column"):
         table_datasets([f"odd={path}"], output=tmp_path / "out", **small)
     report = table_datasets([f"odd={path}"], output=tmp_path / "out", text_column="a", label_column="b", **small)
-    assert report["datasets"]["odd"]["average_length"] == 2
+    assert report["datasets"]["odd"]["average_length"] == {"mean": 2, "std": None, "all": [2]}
+
+
+def test_complexity_at_the_length_of_the_data(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    rows = [{"text": "word " * (n % 19 + 1), "label": f"c{n % 2}"} for n in range(4000)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = {"output": tmp_path / "out", "scale": "small", "seeds": 2, "show_progress": False}
+    lengths = table_datasets([f"rows={path}"], **options)["datasets"]["rows"]["average_length"]
+    assert lengths["all"] == [pytest.approx(10, abs=0.5), pytest.approx(10, abs=0.5)]
+    assert lengths["std"] > 0
+    report = table_complexity([f"rows={path}"], **options)
+    assert report["datasets"]["rows"]["length"] == 10
+    width = report["width"]  # four maps of every word, and each word with each, twice
+    assert report["datasets"]["rows"]["multiply_adds"]["transformer"] == 4 * 10 * width**2 + 2 * 10**2 * width
+    text = (tmp_path / "out" / "table-complexity.md").read_text(encoding="utf-8")
+    assert "rows, 10 words" in text
+    assert "--seeds 2" in text

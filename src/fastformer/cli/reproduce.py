@@ -27,6 +27,7 @@ ScaleName = Annotated[str, typer.Option(help="full: the paper's settings; cpu: r
 Seeds = Annotated[
     int | None, typer.Option(min=1, help="Runs of a kind, with seeds 0, 1, … [default: full 5, cpu 3, small 2].")
 ]
+Draws = Annotated[int | None, typer.Option(min=1, help="Average the length over so many draws of the rows.")]
 Glove = Annotated[str | None, typer.Option(help="GloVe file (text, .gz or .zip) that word vectors start from.")]
 DataSeed = Annotated[int, typer.Option(min=0, help="Seed of the rows drawn and of random splits.")]
 KeepModels = Annotated[
@@ -85,9 +86,32 @@ _training_command("figure-sharing", "Which parameters are shared: the paper's fi
 
 
 @reproduce_app.command("table-complexity")
-def table_complexity(output: Output = OUTPUT, json_: Json = False) -> None:
-    """Multiply-adds and parameters of the seven methods beside the paper's complexity table."""
-    _run("table-complexity", json_, output=output)
+def table_complexity(
+    data: Data = (),
+    scale: ScaleName = "cpu",
+    seeds: Draws = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    data_seed: DataSeed = 0,
+    output: Output = OUTPUT,
+    json_: Json = False,
+) -> None:
+    """Multiply-adds and parameters of the seven methods beside the paper's complexity table.
+
+    With --data also what a text of average length costs each of them.
+    """
+    _run(
+        "table-complexity",
+        json_,
+        data,
+        output=output,
+        scale=scale,
+        seeds=seeds,
+        text_column=text_column,
+        label_column=label_column,
+        data_seed=data_seed,
+        show_progress=not json_,
+    )
 
 
 @reproduce_app.command("table-conversion")
@@ -131,6 +155,7 @@ def table_conversion(
 def table_datasets(
     data: Data = BUILTIN,
     scale: ScaleName = "cpu",
+    seeds: Draws = None,
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
     data_seed: DataSeed = 0,
@@ -147,6 +172,7 @@ def table_datasets(
         data,
         output=output,
         scale=scale,
+        seeds=seeds,
         text_column=text_column,
         label_column=label_column,
         data_seed=data_seed,

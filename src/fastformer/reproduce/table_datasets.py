@@ -10,9 +10,10 @@ from fastformer.benchmark.tables import markdown_table
 from fastformer.data.tokenizers import count_nltk_words
 from fastformer.files import write_json
 from fastformer.progress import progress_bar
-from fastformer.reproduce.datasets import SPLITS, Prepared, parse_data, prepare
-from fastformer.reproduce.recipes import command, load_recipe, load_scale
-from fastformer.reproduce.report import write_report
+from fastformer.reproduce.comparison import spread
+from fastformer.reproduce.datasets import SPLITS, Dataset, Prepared, parse_data, prepare
+from fastformer.reproduce.recipes import Scale, command, load_recipe, load_scale
+from fastformer.reproduce.report import percent, write_report
 
 NAME = "table-datasets"
 
@@ -22,6 +23,7 @@ def table_datasets(
     *,
     output: str | Path,
     scale: str = "cpu",
+    seeds: int | None = None,
     data_seed: int = 0,
     text_column: str | None = None,
     label_column: str | None = None,
@@ -29,20 +31,23 @@ def table_datasets(
 ) -> dict[str, Any]:
     """Rows a split, average length in NLTK words and classes of the data as the runs of `scale` use it.
 
-    Leaves table-datasets.md and .json in `output`.
+    The length is the mean of `seeds` draws of the rows, one unless given. Leaves table-datasets.md and .json in
+    `output`.
     """
     recipe, size, datasets, folder = load_recipe(NAME), load_scale(scale), parse_data(data), result_folder(output)
     columns = {"text_column": text_column, "label_column": label_column}
     found = {}
     for dataset in datasets:
-        one = prepare(dataset, size, folder, seed=data_seed, **columns, show_progress=show_progress)
-        length = _average_length(one, show_progress)
-        found[dataset.name] = {"paper": dataset.paper, "about": one.about, "average_length": length}
+        draws = draw(dataset, size, folder, seeds or 1, data_seed, **columns, show_progress=show_progress)
+        lengths = spread([average_length(one, show_progress) for one in draws])
+        found[dataset.name] = {"paper": dataset.paper, "about": draws[0].about, "average_length": lengths}
     report = {
         "what": NAME,
         "title": recipe["title"],
         "source": recipe["source"],
-        "command": command(NAME, datasets, scale=scale, data_seed=data_seed or None, output=output, **columns),
+        "command": command(
+            NAME, datasets, scale=scale, seeds=seeds, data_seed=data_seed or None, output=output, **columns
+        ),
         "scale": scale,
         "reduction": size.says,
         "datasets": found,
@@ -52,7 +57,14 @@ def table_datasets(
     return report
 
 
-def _average_length(one: Prepared, show: bool) -> float:
+def draw(
+    dataset: Dataset, scale: Scale, folder: Path, seeds: int, data_seed: int = 0, **options: Any
+) -> list[Prepared]:
+    """The data as drawn with `data_seed` and the seeds after it."""
+    return [prepare(dataset, scale, folder, seed=data_seed + number, **options) for number in range(seeds)]
+
+
+def average_length(one: Prepared, show: bool) -> float:
     """Words a text over all splits, counted once and kept beside the data."""
     file = one.folder / f"words-{one.about['fingerprint']}.json"
     if not file.is_file():
@@ -67,6 +79,11 @@ def _average_length(one: Prepared, show: bool) -> float:
     return words / sum(one.about["rows"].values())
 
 
+def _draws(report: dict[str, Any]) -> str:
+    lengths = next(iter(report["datasets"].values()))["average_length"]
+    return "" if lengths["std"] is None else f", mean of {len(lengths['all'])} draws ± sample standard deviation"
+
+
 def markdown(report: dict[str, Any]) -> str:
     """Our table with the paper's rows in it, then the paper's other two as printed."""
     rows = []
@@ -74,7 +91,15 @@ def markdown(report: dict[str, Any]) -> str:
         about = one["about"]
         counts = [f"{about['rows'][split]:,}" for split in SPLITS]
         source = f"{sum(about['rows_in_source'].values()):,}"
-        rows.append([name, *counts, f"{one['average_length']:.1f}", str(about["classes"]), source])
+        rows.append(
+            [
+                name,
+                *counts,
+                percent(one["average_length"]["mean"], one["average_length"]["std"]),
+                str(about["classes"]),
+                source,
+            ]
+        )
         if one["paper"]:
             title, *numbers = report["paper"]["classification"][one["paper"]]
             rows.append([f"paper's {title}", *numbers, "–"])
@@ -84,7 +109,7 @@ def markdown(report: dict[str, Any]) -> str:
         [
             f"# {report['title']}\n",
             f"After {report['source']}. Scale `{report['scale']}`. {report['reduction']} Lengths are NLTK words "
-            "of whole texts.\n",
+            f"of whole texts{_draws(report)}.\n",
             markdown_table(header, rows),
             "## As the paper prints them\n",
             "Sentiment and news topic classification:\n",
