@@ -88,6 +88,9 @@ def test_a_method_that_cannot_learn_ends_no_other(sources, tmp_path, monkeypatch
     result = classifiers(*sources, tmp_path, methods="hopeless,tf-idf", show_progress=False)
     assert result["missing"]["hopeless"] == "diverges with every setting"
     assert len(result["methods"]) == 2
+    classifiers(*sources, tmp_path / "alone", methods="hopeless", show_progress=False)
+    kept = json.loads((tmp_path / "alone" / "classifiers.json").read_text(encoding="utf-8"))
+    assert kept["missing"]["hopeless"] == "diverges with every setting"
     assert "- hopeless: diverges" in (tmp_path / "classifiers.md").read_text()
 
 

@@ -82,7 +82,6 @@ def classifiers(
                     result["methods"][name] = measure(fit, training, testing) | {"given": own}
                 except FitError as error:
                     result["missing"][name] = str(error)
-                    continue
                 with writing_text(folder / _FILE) as file:
                     file.write(json.dumps(result, indent=1, ensure_ascii=False))
         with writing_text(folder / "classifiers.md") as file:
@@ -141,7 +140,7 @@ def _measured_before(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
 def markdown(result: dict[str, Any]) -> str:
     """The result as text: best accuracy and macro-F in bold."""
     methods = result["methods"]
-    best = {score: max(entry[score] for entry in methods.values()) for score in ("accuracy", "macro_f")}
+    best = {score: max((one[score] for one in methods.values()), default=None) for score in ("accuracy", "macro_f")}
 
     def share(entry: dict[str, float], score: str) -> str:
         return f"**{100 * entry[score]:.1f}**" if entry[score] == best[score] else f"{100 * entry[score]:.1f}"

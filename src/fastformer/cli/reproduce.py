@@ -85,33 +85,47 @@ _training_command(
 _training_command("figure-sharing", "Which parameters are shared: the paper's figure on parameter sharing.")
 
 
-@reproduce_app.command("table-complexity")
-def table_complexity(
-    data: Data = (),
-    scale: ScaleName = "cpu",
-    seeds: Draws = None,
-    text_column: TextColumn = None,
-    label_column: LabelColumn = None,
-    data_seed: DataSeed = 0,
-    output: Output = OUTPUT,
-    json_: Json = False,
-) -> None:
-    """Multiply-adds and parameters of the seven methods beside the paper's complexity table.
+def _counting_command(name: str, does: str, default: list[str]) -> None:
+    """A command that trains nothing: these have the same options but for the data they take by default."""
 
-    With --data also what a text of average length costs each of them.
-    """
-    _run(
-        "table-complexity",
-        json_,
-        data,
-        output=output,
-        scale=scale,
-        seeds=seeds,
-        text_column=text_column,
-        label_column=label_column,
-        data_seed=data_seed,
-        show_progress=not json_,
-    )
+    def command(
+        data: Data = default,
+        scale: ScaleName = "cpu",
+        seeds: Draws = None,
+        text_column: TextColumn = None,
+        label_column: LabelColumn = None,
+        data_seed: DataSeed = 0,
+        output: Output = OUTPUT,
+        json_: Json = False,
+    ) -> None:
+        _run(
+            name,
+            json_,
+            data,
+            output=output,
+            scale=scale,
+            seeds=seeds,
+            text_column=text_column,
+            label_column=label_column,
+            data_seed=data_seed,
+            show_progress=not json_,
+        )
+
+    reproduce_app.command(name, help=does)(command)
+
+
+_counting_command(
+    "table-complexity",
+    "Multiply-adds and parameters of the seven methods beside the paper's complexity table.\n\n"
+    "With --data also what a text of average length costs each of them.",
+    [],
+)
+_counting_command(
+    "table-datasets",
+    "Rows, average length and classes of the data, beside the paper's three tables of statistics.\n\n"
+    "They are those that the other commands use at the same --scale; `full` counts all.",
+    BUILTIN,
+)
 
 
 @reproduce_app.command("table-conversion")
@@ -147,35 +161,6 @@ def table_conversion(
         glove=glove,
         data_seed=data_seed,
         keep_models=keep_models,
-        show_progress=not json_,
-    )
-
-
-@reproduce_app.command("table-datasets")
-def table_datasets(
-    data: Data = BUILTIN,
-    scale: ScaleName = "cpu",
-    seeds: Draws = None,
-    text_column: TextColumn = None,
-    label_column: LabelColumn = None,
-    data_seed: DataSeed = 0,
-    output: Output = OUTPUT,
-    json_: Json = False,
-) -> None:
-    """Rows, average length and classes of the data, beside the paper's three tables of statistics.
-
-    They are those that the other commands use at the same --scale; `full` counts all.
-    """
-    _run(
-        "table-datasets",
-        json_,
-        data,
-        output=output,
-        scale=scale,
-        seeds=seeds,
-        text_column=text_column,
-        label_column=label_column,
-        data_seed=data_seed,
         show_progress=not json_,
     )
 

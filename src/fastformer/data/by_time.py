@@ -24,10 +24,10 @@ class HeldOut(NamedTuple):
 
 
 def hold_out_latest(times: np.ndarray, seed: int, most: int | None = None) -> HeldOut:
-    """The last tenth by time validates, `most` rows at most; a random tenth where no row has a time, or all the same.
+    """The last tenth by time validates, about `most` rows at most; a random one where no time tells rows apart.
 
     `times` are any numbers, NaN where a row has none. Rows of the same time stay together: the cut is moved to the
-    nearest change of time.
+    nearest change of time, whichever side of `most` that is.
     """
     count = len(times)
     if count < 2:
