@@ -42,6 +42,11 @@ def test_training_learns_and_leaves_a_run(run_folder):
     metrics = json.loads((run_folder / "metrics.json").read_text(encoding="utf-8"))
     assert metrics["rows"] == {"train": 108, "validation": 12}
     assert metrics["validation"]["perplexity"] < metrics["epochs"][0]["perplexity"] / 2
+    course = [epoch["rouge1"] for epoch in metrics["epochs"]]
+    assert course[0] < 60 < course[-1]
+    times = [epoch["seconds"] for epoch in metrics["epochs"]]
+    assert times == sorted(times)
+    assert times[-1] <= metrics["train_seconds"]
     assert list(metrics["test"]["summaries"]) == ["model", "lead 3", "random 3", "lead 1", "random 1"]
     assert (run_folder / "generation_config.json").is_file()
     assert not (run_folder / "checkpoints").exists()

@@ -11,8 +11,6 @@ from transformers.modeling_outputs import Seq2SeqLMOutput
 from fastformer.modeling import FastformerForConditionalGeneration
 from fastformer.tasks.summarization.data import IGNORED
 
-SCORES = ("perplexity", "accuracy")
-
 
 class SummaryLearner(FastformerForConditionalGeneration):
     """`FastformerForConditionalGeneration` that has its training loss for less work, and small scores.
