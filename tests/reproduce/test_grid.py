@@ -2,7 +2,11 @@
 
 import json
 import os
+import subprocess
+import sys
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -80,6 +84,25 @@ def test_what_ends_a_run_loses_no_other(jobs, tmp_path, log, end, error, message
     assert log() == [jobs[0].name, jobs[1].name]
     assert jobs[0].file(tmp_path / "out").is_file()
     assert not jobs[1].file(tmp_path / "out").exists()
+
+
+def wait_until(condition) -> None:
+    ends = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < ends
+        time.sleep(0.05)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that fork")
+def test_a_run_stops_when_its_parent_is_killed(tmp_path, log):
+    root = Path(__file__).parents[2]
+    parent = subprocess.Popen([sys.executable, "-m", "tests.reproduce.toy", str(tmp_path)], cwd=root)
+    try:
+        wait_until(log)
+    finally:
+        parent.kill()
+        parent.wait()
+    wait_until(lambda: list(tmp_path.rglob("stopped")))
 
 
 class TestGoingOn:

@@ -2,10 +2,12 @@
 
 import os
 import signal
+import sys
+import time
 from pathlib import Path
 
 from fastformer.errors import Interrupted, UserError
-from fastformer.reproduce.grid import Job
+from fastformer.reproduce.grid import Job, run_grid
 
 
 def train(job: Job, folder: Path, show: bool) -> dict:
@@ -15,6 +17,12 @@ def train(job: Job, folder: Path, show: bool) -> dict:
         log.write(f"{job.name}\n")
     if job.inputs.get("end") == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
+    if job.inputs.get("end") == "waiting":
+        try:
+            time.sleep(60)
+        except KeyboardInterrupt:
+            (folder / "stopped").write_text(str(os.getpid()), encoding="utf-8")
+            raise
     if job.inputs.get("end") == "stopped":
         raise Interrupted("stopped at step 3 of 9")
     if job.inputs.get("end") == "mistaken":
@@ -22,3 +30,9 @@ def train(job: Job, folder: Path, show: bool) -> dict:
     if job.inputs.get("end") == "broken":
         raise ZeroDivisionError("a bug")
     return {"score": job.settings["seed"] + 0.5, "process": os.getpid()}
+
+
+if __name__ == "__main__":  # a grid whose only run waits until it is told to stop
+    folder = Path(sys.argv[1])
+    inputs = {"log": str(folder / "log"), "end": "waiting"}
+    run_grid([Job("toys/train-seed0", {"seed": 0}, inputs)], folder / "out", train, str, show_progress=False)

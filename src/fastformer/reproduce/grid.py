@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -106,18 +107,20 @@ def train_or_go_on(folder: Path, train: Callable[..., Metrics]) -> Metrics:
 def in_own_process(train: Callable[[Job, Path, bool], Metrics], job: Job, folder: Path, show: bool) -> Metrics:
     """`train(job, folder, show)` in a child process, forked from a server that has imported everything already.
 
-    A signal that would stop us is handed to the child, which writes a checkpoint. Where processes cannot fork
-    (Windows) it runs here.
+    A signal that would stop us is handed to the child, which writes a checkpoint; so it does if we are killed. Where
+    processes cannot fork (Windows) it runs here.
     """
     if not hasattr(os, "fork"):
         return train(job, folder, show)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([train.__module__])
     receiving, sending = context.Pipe(duplex=False)
-    child = context.Process(target=_answer, args=(sending, train, job, folder, show))
+    parent_lives, held = context.Pipe(duplex=False)  # it closes with us, whatever ends us
+    child = context.Process(target=_answer, args=(sending, parent_lives, train, job, folder, show))
     child.start()
     sending.close()
-    with receiving, _signals_to(child):
+    parent_lives.close()
+    with receiving, held, _signals_to(child):
         try:
             kind, answer = receiving.recv()
         except EOFError:
@@ -139,8 +142,9 @@ def in_own_process(train: Callable[[Job, Path, bool], Metrics], job: Job, folder
     raise UserError('its process did not start; in a script of yours, call this under `if __name__ == "__main__":`')
 
 
-def _answer(sending: Connection, train: Callable, job: Job, folder: Path, show: bool) -> None:
+def _answer(sending: Connection, parent_lives: Connection, train: Callable, job: Job, folder: Path, show: bool) -> None:
     """In the child: train, and send what came of it."""
+    threading.Thread(target=_stop_without, args=(parent_lives,), daemon=True).start()
     os.setsid()  # Ctrl-C reaches the parent only, which hands it on: once, not twice
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the training listens itself
     console.quiet = not show
@@ -152,8 +156,16 @@ def _answer(sending: Connection, train: Callable, job: Job, folder: Path, show: 
         answer = "mistake", str(error)
     except BaseException:  # whatever it is, the parent must hear of it
         answer = "error", traceback.format_exc()
-    sending.send(answer)
+    with suppress(BrokenPipeError):  # nobody is there to hear it
+        sending.send(answer)
     sending.close()
+
+
+def _stop_without(parent_lives: Connection) -> None:
+    """Stop this process, as Ctrl-C would, when its parent is gone."""
+    with suppress(EOFError, OSError):
+        parent_lives.recv()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 @contextmanager
