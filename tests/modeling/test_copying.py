@@ -16,7 +16,11 @@ def test_copying_is_the_mixture_that_it_says():
     ids, mask = torch.tensor([[5, 7, 5, 9], [1, 2, 3, 0]]), torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]]).bool()
     log_p = head(hidden, logits, words, ids, mask)
     gate = torch.sigmoid(head.gate(hidden))
-    attention = (head.pointer(hidden) @ words.mT / 4).masked_fill(~mask[:, None], -torch.inf).softmax(dim=-1)
+    scores = torch.zeros(2, 3, 4)
+    for before, wanted in enumerate(head.pointer(hidden).split(16, dim=-1)):
+        for place in range(before, 4):
+            scores[:, :, place] += (wanted * words[:, None, place - before]).sum(dim=-1) / 4
+    attention = scores.masked_fill(~mask[:, None], -torch.inf).softmax(dim=-1)
     expected = gate * logits.softmax(dim=-1)
     for row in range(2):
         for place in range(4):
@@ -27,6 +31,20 @@ def test_copying_is_the_mixture_that_it_says():
         chosen = torch.full((2, 3), word)
         alone = head.log_probability(hidden, logits.log_softmax(dim=-1)[..., word], words, ids, mask, chosen)
         torch.testing.assert_close(alone, log_p[..., word])
+
+
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_where_padding_stands_changes_nothing(length):
+    torch.manual_seed(0)
+    head = CopyHead(small(vocab_size=10))
+    hidden, logits = torch.randn(1, 3, 16), torch.randn(1, 3, 10)
+    words, ids = torch.randn(1, length, 16), torch.randint(0, 10, (1, length))
+    alone = head(hidden, logits, words, ids, None)
+    for left, right in ((0, 3), (3, 0), (2, 2)):
+        padded = torch.nn.functional.pad(words, (0, 0, left, right), value=7.0)
+        padded_ids = torch.nn.functional.pad(ids, (left, right))
+        mask = torch.nn.functional.pad(torch.ones(1, length, dtype=bool), (left, right))
+        torch.testing.assert_close(head(hidden, logits, padded, padded_ids, mask), alone)
 
 
 @pytest.mark.parametrize("scale", [1e3, 1e6])

@@ -2,9 +2,14 @@
 
     p(w) = g · softmax(logits)_w + (1 - g) · Σ_{j: source_j = w} a_j
 
-with the gate g = σ(w_g·h + b_g) and the attention a_j = softmax_j(W_c h · e_j / √d) of the decoder's state h to the
-encoder's vectors e_j of the source tokens (a pointer-generator, See et al. 2017). What is returned is log p, which is
-its own log-softmax: beam search, sampling and cross-entropy read it as they read any logits.
+with the gate g = σ(w_g·h + b_g) and the attention of the decoder's state h to the encoder's vectors e_j of the source
+
+    a_j = softmax_j Σ_k (W_k h + b_k)·e_{j-k} / √d,    k = 0 … _BEFORE
+
+(a pointer-generator, See et al. 2017, where k = 0 only). W_0 looks for the word that is wanted, the others for places
+whose words before are the ones just written: so a phrase is copied on. Vectors that know their neighbours would do
+without, but a Fastformer's do not. What is returned is log p, which is its own log-softmax: beam search, sampling and
+cross-entropy read it as they read any logits.
 """
 
 import torch
@@ -13,6 +18,7 @@ from torch import Tensor, nn
 
 from fastformer.modeling.configuration import FastformerConfig
 
+_BEFORE = 3  # words before a source word that count
 _LOG_ZERO = -1e30  # no probability at all, in a logarithm that stays finite
 
 
@@ -21,7 +27,7 @@ class CopyHead(nn.Module):
 
     def __init__(self, config: FastformerConfig):
         super().__init__()
-        self.pointer = nn.Linear(config.hidden_size, config.hidden_size)
+        self.pointer = nn.Linear(config.hidden_size, (1 + _BEFORE) * config.hidden_size)  # W_0, W_1, …
         self.gate = nn.Linear(config.hidden_size, 1)
 
     def forward(
@@ -65,7 +71,15 @@ class CopyHead(nn.Module):
 
     def _scores_and_gate(self, hidden: Tensor, source: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Scores of the source tokens (batch, length, source length), and the gate before its sigmoid."""
-        scores = self.pointer(hidden) @ source.mT / hidden.shape[-1] ** 0.5
+        batch, length, width = hidden.shape
+        parts = self.pointer(hidden).view(batch, -1, width) @ source.mT / width**0.5
+        parts = parts.view(batch, length, 1 + _BEFORE, -1)
+        scores = parts[:, :, 0]
+        for before in range(1, 1 + _BEFORE):
+            found = parts[:, :, before]
+            if mask is not None:  # padding may stand on the left
+                found = found.masked_fill(~mask[:, None], 0)
+            scores = scores + F.pad(found, (before, 0))[..., : source.shape[1]]
         gate = self.gate(hidden)
         wide = torch.promote_types(scores.dtype, torch.float32)
         scores, gate = scores.to(wide), gate.to(wide)

@@ -29,7 +29,6 @@ TINY = replace(
         "decoder_layers": 1,
         "num_attention_heads": 2,
         "intermediate_size": 32,
-        "bigram_buckets": 256,
     },
 )
 

@@ -41,7 +41,7 @@ def run_cli(monkeypatch, capsys, *arguments: str) -> tuple[int, str, str]:
 def test_training_learns_and_leaves_a_run(run_folder):
     metrics = json.loads((run_folder / "metrics.json").read_text(encoding="utf-8"))
     assert metrics["rows"] == {"train": 108, "validation": 12}
-    assert metrics["validation"]["perplexity"] < metrics["epochs"][0]["perplexity"] / 2
+    assert metrics["validation"]["perplexity"] < metrics["epochs"][0]["perplexity"] / 1.5
     course = [epoch["rouge1"] for epoch in metrics["epochs"]]
     assert course[0] < 60 < course[-1]
     times = [epoch["seconds"] for epoch in metrics["epochs"]]

@@ -93,7 +93,7 @@ def fit_summarizer(
         check_same_data(checkpoints, training, validating, resume)
 
     tokens = int(training.texts.lengths[training.indices].sum())
-    preset = preset.for_size(len(training), tokens)
+    preset = preset.for_size(len(training))
     if init is not None:
         preset = replace(preset, model={**preset.model, **pair_rows_of(init)})
     set_seed(preset.training.seed)

@@ -56,19 +56,12 @@ class Preset:
         )
         return replace(self, **own, training=replace(self.training, **training))
 
-    def for_size(self, documents: int, tokens: int) -> "Preset":
-        """Settle what the size of the training data decides.
-
-        Epochs, where they are left open: about 1,000 steps in all, from 4 to 15 epochs. The table of word pairs needs
-        no more rows than there are tokens.
-        """
-        training, model = self.training, dict(self.model)
-        if training.epochs is None:
-            epochs = min(15, max(4, round(1000 * training.batch_size / documents)))
-            training = replace(training, epochs=epochs)
-        if model.get("bigram_buckets"):
-            model["bigram_buckets"] = min(model["bigram_buckets"], 2 ** max(10, tokens.bit_length()))
-        return replace(self, training=training, model=model)
+    def for_size(self, documents: int) -> "Preset":
+        """Settle the epochs, where they are left open: about 1,000 steps in all, from 4 to 15 epochs."""
+        if self.training.epochs is not None:
+            return self
+        epochs = min(15, max(4, round(1000 * self.training.batch_size / documents)))
+        return replace(self, training=replace(self.training, epochs=epochs))
 
 
 def _paper(layers: int, max_length: int, max_summary_length: int, epochs: int) -> Preset:
@@ -104,7 +97,7 @@ PRESETS = {
         max_length=512,
         max_summary_length=128,
         training=TrainingSettings(
-            batch_size=32, learning_rate=1e-3, warmup=0.1, weight_decay=0.01, betas=(0.9, 0.98), fill_by="tokens"
+            batch_size=32, learning_rate=2e-3, warmup=0.1, weight_decay=0.01, betas=(0.9, 0.98), fill_by="tokens"
         ),
         beams=4,
         no_repeat_ngrams=3,
@@ -118,8 +111,6 @@ PRESETS = {
             "norm": "pre",
             "share_layers": False,
             "copy_mechanism": True,
-            "bigram_buckets": 2
-            ** 16,  # a Fastformer's tokens see the whole and not their neighbours: to copy on, they must
         },
     ),
     "paper-cnn-dailymail": _paper(layers=4, max_length=2048, max_summary_length=128, epochs=12),
