@@ -27,7 +27,7 @@ SMALL = {
     "rows": {"train": 40, "test": 8},
     "preset": {"tokenizer": "word", "vocab_size": 100, "max_length": 24, "max_summary_length": 8, "beams": 2},
     "training": {"batch_size": 16, "learning_rate": 5e-3, "epochs": 1},
-    "model": {**TINY.model, "bigram_buckets": 0, "window_size": 8, "pooling_window_size": 16, "block_size": 4},
+    "model": {**TINY.model, "window_size": 8, "pooling_window_size": 16, "block_size": 4},
 }
 RECIPE = load_recipe("table-summarization")
 
@@ -121,6 +121,7 @@ def test_every_scale_makes_settings(name, mixer):
     for paper in ("cnn-dailymail", "pubmed"):
         settings = scale.settings(paper, mixer, seed=3)
         assert settings.training.seed == 3
+        assert (settings.training.epochs is None) == (name == "cpu")  # there the number of documents decides
         assert settings.max_length <= get_preset(f"paper-{paper}", mixer).max_length
         if name == "full":
             paper_preset = get_preset(f"paper-{paper}", mixer).with_overrides(seed=3)

@@ -49,6 +49,7 @@ class SummarizationScale:
     preset: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)
+    epochs_by_size: bool = False  # `Preset.for_size` settles them
     show_runs: bool = False
 
     def settings(self, paper: str | None, mixer: str, seed: int = 0) -> Preset:
@@ -56,6 +57,8 @@ class SummarizationScale:
         preset = get_preset(f"paper-{paper or _WITHOUT_PAPER}", mixer)
         own = {**self.preset, "max_length": min(preset.max_length, self.preset.get("max_length", preset.max_length))}
         training = replace(preset.training, **self.training, seed=seed)
+        if self.epochs_by_size:
+            training = replace(training, epochs=None)
         return replace(preset, **own, training=training, model={**preset.model, **self.model})
 
 
