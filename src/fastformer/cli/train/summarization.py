@@ -92,7 +92,7 @@ def train_summarization(
     )
     if json_:
         return print_json(metrics)
-    print_table(f"{output}", {"validation": metrics["validation"]}, tuple(metrics["validation"]))
+    print_table(f"{output}", {"validation": metrics["validation"]}, ("perplexity", "accuracy", "rouge1"))
     if test:
         print_summaries(test, metrics["test"])
     print(f"{metrics['train_seconds']:.0f} s for {metrics['rows']['train']:,} documents. The model is in {output}.")
