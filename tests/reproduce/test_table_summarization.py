@@ -121,11 +121,16 @@ def test_every_scale_makes_settings(name, mixer):
     for paper in ("cnn-dailymail", "pubmed"):
         settings = scale.settings(paper, mixer, seed=3)
         assert settings.training.seed == 3
-        assert (settings.training.epochs is None) == (name == "cpu")  # there the number of documents decides
         assert settings.max_length <= get_preset(f"paper-{paper}", mixer).max_length
         if name == "full":
             paper_preset = get_preset(f"paper-{paper}", mixer).with_overrides(seed=3)
             assert settings == paper_preset
+
+
+def test_few_documents_are_read_more_often():
+    scale = summarization_scale(RECIPE, "cpu")
+    epochs = {count: scale.settings(None, "linear", documents=count).training.epochs for count in (800, 3000, 90_000)}
+    assert epochs == {800: 15, 3000: 4, 90_000: 1}
 
 
 def test_splits_may_be_folders_of_stories(tmp_path):

@@ -49,16 +49,16 @@ class SummarizationScale:
     preset: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)
-    epochs_by_size: bool = False  # `Preset.for_size` settles them
+    documents_seen: int | None = None  # as many epochs as have about so many documents in all
     show_runs: bool = False
 
-    def settings(self, paper: str | None, mixer: str, seed: int = 0) -> Preset:
-        """The paper's settings for a dataset and a method, reduced to this scale."""
+    def settings(self, paper: str | None, mixer: str, seed: int = 0, documents: int | None = None) -> Preset:
+        """The paper's settings for a dataset and a method, reduced to this scale; `documents` are trained on."""
         preset = get_preset(f"paper-{paper or _WITHOUT_PAPER}", mixer)
         own = {**self.preset, "max_length": min(preset.max_length, self.preset.get("max_length", preset.max_length))}
         training = replace(preset.training, **self.training, seed=seed)
-        if self.epochs_by_size:
-            training = replace(training, epochs=None)
+        if self.documents_seen and documents:
+            training = replace(training, epochs=max(1, round(self.documents_seen / documents)))
         return replace(preset, **own, training=training, model={**preset.model, **self.model})
 
 
@@ -147,7 +147,7 @@ def training_job(
     data: SummarizationData, variant: Variant, scale: SummarizationScale, seed: int, glove: str | None, version: int
 ) -> Job:
     """Train one method with one seed, and score its summaries of the test rows."""
-    preset = scale.settings(data.dataset.paper, variant.mixer, seed)
+    preset = scale.settings(data.dataset.paper, variant.mixer, seed, data.about["rows"]["train"])
     return Job(
         f"{data.dataset.name}/summarization-{variant.mixer}-seed{seed}",
         {
