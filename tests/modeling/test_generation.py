@@ -224,6 +224,21 @@ def test_losses_leave_padding_out_and_smooth_in_training_only():
     torch.testing.assert_close(outputs.loss, expected)
 
 
+def test_texts_of_one_source_may_share_it():
+    model, inputs = build(copy_mechanism=True), source()
+    torch.manual_seed(1)
+    written = torch.randint(4, model.config.vocab_size, (6, 5))  # two for each source
+    every = {name: value.repeat_interleave(2, dim=0) for name, value in inputs.items()}
+    expected = model(**every, decoder_input_ids=written, output_attentions=True)
+    encoded = model.get_encoder()(**inputs)
+    mask = inputs["attention_mask"]
+    options = {"attention_mask": mask, "decoder_input_ids": written, "output_attentions": True}
+    found = model(encoder_outputs=encoded, **options)
+    torch.testing.assert_close(found.logits, expected.logits)
+    torch.testing.assert_close(found.cross_attentions, expected.cross_attentions)
+    assert found.past_key_values.cross_attention_cache.layers[0].keys.shape[0] == 3
+
+
 def test_labels_become_decoder_inputs():
     model = build(decoder_start_token_id=2)
     labels = torch.tensor([[5, 6, 7], [8, 3, -100], [9, -100, -100]])

@@ -38,8 +38,8 @@ class CopyHead(nn.Module):
         Args:
             hidden: the decoder's states (batch, length, width).
             logits: (batch, length, vocabulary).
-            source: the encoder's vectors (batch, source length, width).
-            source_ids: the source tokens (batch, source length).
+            source: the encoder's vectors (batch, source length, width); or a source for every two, three, … texts.
+            source_ids: the source tokens (sources, source length).
             mask: True at real source tokens; None: all are. With none in a row, nothing is copied there.
         """
         scores, gate = self._scores_and_gate(hidden, source, mask)
@@ -47,7 +47,8 @@ class CopyHead(nn.Module):
         generated = F.logsigmoid(gate) + logits.log_softmax(dim=-1)
 
         # The log of each word's sum of attention, by its largest term, so that nothing vanishes.
-        attention, words = scores.log_softmax(dim=-1), source_ids[:, None].expand_as(scores)
+        words = source_ids.repeat_interleave(len(hidden) // len(source), dim=0)[:, None].expand_as(scores)
+        attention = scores.log_softmax(dim=-1)
         largest = torch.full_like(generated, -torch.inf).scatter_reduce(2, words, attention.detach(), "amax")
         terms = (attention - largest.gather(2, words)).exp()
         sums = torch.zeros_like(generated).scatter_add(2, words, terms)
@@ -70,10 +71,11 @@ class CopyHead(nn.Module):
         return torch.logaddexp(F.logsigmoid(gate) + generated.to(scores.dtype), F.logsigmoid(-gate) + copied)
 
     def _scores_and_gate(self, hidden: Tensor, source: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Scores of the source tokens (batch, length, source length), and the gate before its sigmoid."""
+        """Scores of the source tokens (batch, length, source length), and the gate (…, 1) before its sigmoid."""
         batch, length, width = hidden.shape
-        parts = self.pointer(hidden).view(batch, -1, width) @ source.mT / width**0.5
-        parts = parts.view(batch, length, 1 + _BEFORE, -1)
+        hidden = hidden.reshape(len(source), -1, width)  # all texts of a source, one after the other
+        parts = self.pointer(hidden).view(len(source), -1, width) @ source.mT / width**0.5
+        parts = parts.unflatten(1, (-1, 1 + _BEFORE))
         scores = parts[:, :, 0]
         for before in range(1, 1 + _BEFORE):
             found = parts[:, :, before]
@@ -86,4 +88,4 @@ class CopyHead(nn.Module):
         if mask is not None:
             scores = scores.masked_fill(~mask[:, None], torch.finfo(wide).min)
             gate = gate.masked_fill(~mask.any(dim=1)[:, None, None], torch.inf)
-        return scores, gate
+        return scores.view(batch, length, -1), gate.view(batch, length, 1)

@@ -14,7 +14,10 @@ from fastformer.modeling.encoder import FastformerEmbeddings, FastformerLayer, F
 
 
 class CrossAttention(HeadedMixer):
-    """Every token of the decoder attends to every real token of the source: y_i = Σ_j softmax_j(q_i·k_j / √d_h) v_j."""
+    """Every token of the decoder attends to every real token of the source: y_i = Σ_j softmax_j(q_i·k_j / √d_h) v_j.
+
+    Several texts in a row may have the same source, as beams do: it is then there once, for all of them.
+    """
 
     def forward(
         self,
@@ -25,10 +28,13 @@ class CrossAttention(HeadedMixer):
         layer: int,
         output_attentions: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Mix `source` (batch, source length, width) into `x`; also the weights (batch, heads, length, source length).
+        """Mix `source` (sources, source length, width) into `x` (batch, length, width), a multiple of it.
 
-        Keys and values of the source are projected once, and then come from the cache.
+        Also the weights (batch, heads, length, source length). Keys and values of the source are projected once, and
+        then come from the cache.
         """
+        batch, length, _ = x.shape
+        x = x.reshape(len(source), -1, x.shape[-1])  # all texts of a source, one after the other
         query = self.split(self.query(x)).transpose(1, 2)
         if cache is not None and cache.is_updated.get(layer):
             kept = cache.cross_attention_cache.layers[layer]
@@ -47,9 +53,10 @@ class CrossAttention(HeadedMixer):
             scores = scores if seen is None else scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
             weights = scores.softmax(dim=-1)
             mixed = weights @ value
+            weights = weights.unflatten(2, (-1, length)).transpose(1, 2).flatten(0, 1)
         else:
             mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=seen)
-        return self.output(self.merge(mixed)), weights
+        return self.output(self.merge(mixed)).view(batch, length, -1), weights
 
 
 class FastformerDecoderLayer(FastformerLayer):
@@ -136,7 +143,8 @@ class FastformerDecoder(FastformerPreTrainedModel):
             inputs_embeds: token vectors (batch, length, hidden_size).
             attention_mask: 1 at real tokens, 0 at padding, (batch, tokens in the cache + length); default all real.
             position_ids: positions (batch, length); default the rank of each token among the real ones of its row.
-            encoder_hidden_states: the source (batch, source length, hidden_size).
+            encoder_hidden_states: the source (batch, source length, hidden_size); or a source for every two, three, …
+                texts in a row.
             encoder_attention_mask: 1 at real tokens of the source; default all real.
             past_key_values: a transformers `Cache`, to which these tokens are added.
             use_cache: make a cache if none is given; default `config.use_cache`.

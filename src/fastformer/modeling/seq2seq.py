@@ -1,6 +1,7 @@
 """`FastformerForConditionalGeneration`: a text from a text, such as a summary."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -94,9 +95,16 @@ class FastformerForConditionalGeneration(FastformerPreTrainedModel, GenerationMi
         """Replace the output matrix."""
         self.lm_head = new_embeddings
 
+    def _expand_inputs_for_generation(
+        self, expand_size: int = 1, is_encoder_decoder: bool = False, input_ids: Tensor | None = None, **kwargs
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Called by beam search: what is written is there once for every beam, the source once for all of them."""
+        source = {name: kwargs.pop(name) for name in ("encoder_outputs", "attention_mask") if name in kwargs}
+        input_ids, kwargs = super()._expand_inputs_for_generation(expand_size, False, input_ids, **kwargs)
+        return input_ids, kwargs | source
+
     def _reorder_cache(self, cache: EncoderDecoderCache, beams: Tensor) -> EncoderDecoderCache:
-        """Called by beam search. A beam takes the place of another of the same source, whose keys and values are the
-        same for all: only what was written is moved."""
+        """Called by beam search. A beam takes the place of another of the same source: what was written is moved."""
         cache.self_attention_cache.reorder_cache(beams)
         return cache
 

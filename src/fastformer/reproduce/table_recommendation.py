@@ -93,7 +93,7 @@ def _about(name: str, dataset: dict[str, Any]) -> str:
     counts = ", ".join(f"{count:,} {split}" for split, count in about["impressions"].items())
     said = [f"{counts} impressions, {about['news']:,} news, from `{about['source']}`."]
     if "validation" not in about["impressions"]:
-        said.append("A tenth of the training impressions is set aside to pick the epoch.")
+        said.append("The latest tenth of the training impressions is set aside to pick the epoch.")
     said += [f"{split}: {quirks}." for split, quirks in about["quirks"].items()]
     if dataset["paper"]:
         said.append("It stands for the paper's MIND, whose numbers are beside ours: not to be compared digit by digit.")
