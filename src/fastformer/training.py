@@ -32,7 +32,7 @@ from fastformer.machine import tune
 from fastformer.modeling.encoder import BigramEmbedding
 from fastformer.optimizer import DenseAndRowAdam
 from fastformer.progress import progress_bar, quiet_libraries, say
-from fastformer.resuming import note_seconds, seconds_spent
+from fastformer.resuming import note_seconds
 from fastformer.run_folder import last_complete_checkpoint
 
 CHECKPOINT_SECONDS = 300
@@ -68,6 +68,7 @@ def train_model(
     compute_metrics: Callable | None = None,
     best_metric: str,
     folder: Path,
+    started: float,
     resume: bool = False,
     show_progress: bool = True,
 ) -> list[dict[str, Any]]:
@@ -75,7 +76,9 @@ def train_model(
 
     `best_metric` names the value of `compute_metrics` (larger is better) that picks the epoch, on `validation`, which
     may also be a function that scores the model in a way of its own. `folder` keeps the checkpoints; the caller deletes
-    it once the run is saved. The datasets have `lengths`; one with `set_epoch` is told which epoch it is read for.
+    it once the run is saved; `started` is when the run began, by `time.monotonic`, earlier if it was interrupted, so
+    that a checkpoint knows how long it took. The datasets have `lengths`; one with `set_epoch` is told which epoch it
+    is read for.
     """
     tune()
     checkpoint = last_complete_checkpoint(folder) if resume else None
@@ -115,7 +118,7 @@ def train_model(
         weight_decay=settings.weight_decay,
         rates=_rates(model, settings),
     )
-    watch = _Watch(show_progress, folder)
+    watch = _Watch(show_progress, folder, started)
     trainer = _BucketTrainer(
         settings,
         validation if callable(validation) else None,
@@ -199,17 +202,18 @@ class _BucketTrainer(Trainer):
 class _Watch(TrainerCallback):
     """Shows progress, and asks for a checkpoint every few minutes or when a signal says to stop."""
 
-    def __init__(self, show: bool, folder: Path):
-        self.show, self.folder, self.last_save = show, folder, time.monotonic()
-        self.started = time.monotonic() - seconds_spent(folder)
+    def __init__(self, show: bool, folder: Path, started: float):
+        self.show, self.folder, self.started, self.last_save = show, folder, started, time.monotonic()
         self.stopped = self.stopped_within_epoch = False
         self.bar = self.advance = None
         self.note = ""
 
     def __enter__(self) -> None:
         def stop(number, frame):
-            if self.stopped:  # asked twice: at once
+            if self.stopped and number == signal.SIGINT:  # a person asks twice: at once
                 raise KeyboardInterrupt
+            if self.stopped:
+                return
             self.stopped = True
             say("Stopping: writing a checkpoint after this step (press Ctrl-C again to stop without one).")
 

@@ -47,6 +47,22 @@ def test_where_padding_stands_changes_nothing(length):
         torch.testing.assert_close(head(hidden, logits, padded, padded_ids, mask), alone)
 
 
+def test_an_export_serves_batches_of_any_size():
+    head = CopyHead(small(vocab_size=10))
+
+    def inputs(batch, length, words):
+        mask = torch.ones(batch, words, dtype=bool)
+        mask[1, 1:] = False
+        tensors = torch.randn(batch, length, 16), torch.randn(batch, length, 10), torch.randn(batch, words, 16)
+        return *tensors, torch.randint(0, 10, (batch, words)), mask
+
+    batch, length, words = (torch.export.Dim(name, min=2, max=64) for name in ("batch", "length", "words"))
+    shapes = ((batch, length, None), (batch, length, None), (batch, words, None), (batch, words), (batch, words))
+    exported = torch.export.export(head, inputs(4, 3, 6), dynamic_shapes=shapes).module()
+    other = inputs(5, 2, 9)
+    torch.testing.assert_close(exported(*other), head(*other))
+
+
 @pytest.mark.parametrize("scale", [1e3, 1e6])
 def test_copying_is_finite_at_any_scale_and_without_a_source(scale):
     torch.manual_seed(0)

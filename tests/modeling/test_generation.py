@@ -237,6 +237,8 @@ def test_texts_of_one_source_may_share_it():
     torch.testing.assert_close(found.logits, expected.logits)
     torch.testing.assert_close(found.cross_attentions, expected.cross_attentions)
     assert found.past_key_values.cross_attention_cache.layers[0].keys.shape[0] == 3
+    with pytest.raises(ValueError, match="4 texts cannot share 3 sources"):
+        model(encoder_outputs=encoded, **{**options, "decoder_input_ids": written[:4]})
 
 
 def test_labels_become_decoder_inputs():

@@ -129,8 +129,10 @@ def test_every_scale_makes_settings(name, mixer):
 
 def test_few_documents_are_read_more_often():
     scale = summarization_scale(RECIPE, "cpu")
-    epochs = {count: scale.settings(None, "linear", documents=count).training.epochs for count in (800, 3000, 90_000)}
-    assert epochs == {800: 15, 3000: 4, 90_000: 1}
+    epochs = {
+        count: scale.settings(None, "linear", documents=count).training.epochs for count in (40, 1000, 3000, 90_000)
+    }
+    assert epochs == {40: 15, 1000: 12, 3000: 4, 90_000: 1}
 
 
 def test_splits_may_be_folders_of_stories(tmp_path):

@@ -62,6 +62,15 @@ def test_resumed_training_ends_with_the_same_weights(files, tmp_path, stop_after
     assert not (tmp_path / "parts" / "checkpoints").exists()
 
 
+def test_only_a_person_who_asks_twice_loses_the_checkpoint(tmp_path):
+    """Whatever stops a process may send more than one signal: Ctrl-C first, then the end of its parent."""
+    with fastformer.training._Watch(False, tmp_path, time.monotonic()):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
 def test_an_interrupted_run_is_not_started_over_by_accident(files, tmp_path, stop_after):
     stop_after(4)
     with pytest.raises(Interrupted):

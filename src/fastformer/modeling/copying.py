@@ -4,12 +4,12 @@
 
 with the gate g = σ(w_g·h + b_g) and the attention of the decoder's state h to the encoder's vectors e_j of the source
 
-    a_j = softmax_j Σ_k (W_k h + b_k)·e_{j-k} / √d,    k = 0 … _BEFORE
+    a_j = softmax_j Σ_k (W_k h + b_k)·e_{j-k} / √d,    k = 0 … _BEFORE,    e of padding and before the start: 0
 
-(a pointer-generator, See et al. 2017, where k = 0 only). W_0 looks for the word that is wanted, the others for places
-whose words before are the ones just written: so a phrase is copied on. Vectors that know their neighbours would do
-without, but a Fastformer's do not. What is returned is log p, which is its own log-softmax: beam search, sampling and
-cross-entropy read it as they read any logits.
+(a pointer-generator, See et al. 2017, where k = 0 only). W_0 looks for the token that is wanted, the others for places
+whose tokens before are the ones just written: so a phrase is copied on, although a Fastformer's vectors do not know
+their neighbours. What is returned is log p, which is its own log-softmax: beam search, sampling and cross-entropy read
+it as they read any logits.
 """
 
 import torch
@@ -17,8 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fastformer.modeling.configuration import FastformerConfig
+from fastformer.modeling.sharing import by_source
 
-_BEFORE = 3  # words before a source word that count
+_BEFORE = 3  # tokens before a source token that count
 _LOG_ZERO = -1e30  # no probability at all, in a logarithm that stays finite
 
 
@@ -47,7 +48,8 @@ class CopyHead(nn.Module):
         generated = F.logsigmoid(gate) + logits.log_softmax(dim=-1)
 
         # The log of each word's sum of attention, by its largest term, so that nothing vanishes.
-        words = source_ids.repeat_interleave(len(hidden) // len(source), dim=0)[:, None].expand_as(scores)
+        texts = hidden.shape[0] // source.shape[0]  # of a source
+        words = source_ids.repeat_interleave(texts, dim=0)[:, None].expand_as(scores)
         attention = scores.log_softmax(dim=-1)
         largest = torch.full_like(generated, -torch.inf).scatter_reduce(2, words, attention.detach(), "amax")
         terms = (attention - largest.gather(2, words)).exp()
@@ -62,7 +64,8 @@ class CopyHead(nn.Module):
     ) -> Tensor:
         """log p of one word at each place (batch, length): what training needs, without the other words'.
 
-        `words` are those words, `generated` is log softmax(logits) of each; the rest is as in `forward`.
+        `words` are those words, `generated` is log softmax(logits) of each; the rest is as in `forward`, a source a
+        text.
         """
         scores, gate = self._scores_and_gate(hidden, source, mask)
         gate = gate[..., 0]
@@ -73,19 +76,17 @@ class CopyHead(nn.Module):
     def _scores_and_gate(self, hidden: Tensor, source: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Scores of the source tokens (batch, length, source length), and the gate (…, 1) before its sigmoid."""
         batch, length, width = hidden.shape
-        hidden = hidden.reshape(len(source), -1, width)  # all texts of a source, one after the other
-        parts = self.pointer(hidden).view(len(source), -1, width) @ source.mT / width**0.5
-        parts = parts.unflatten(1, (-1, 1 + _BEFORE))
+        hidden = by_source(hidden, source)
+        parts = self.pointer(hidden).unflatten(2, (1 + _BEFORE, width)).flatten(1, 2) @ source.mT / width**0.5
+        gate = self.gate(hidden)
+        wide = torch.promote_types(parts.dtype, torch.float32)
+        parts, gate = parts.to(wide).unflatten(1, (hidden.shape[1], 1 + _BEFORE)), gate.to(wide)
+        if mask is not None:
+            parts = parts.masked_fill(~mask[:, None, None], 0)
         scores = parts[:, :, 0]
         for before in range(1, 1 + _BEFORE):
-            found = parts[:, :, before]
-            if mask is not None:  # padding may stand on the left
-                found = found.masked_fill(~mask[:, None], 0)
-            scores = scores + F.pad(found, (before, 0))[..., : source.shape[1]]
-        gate = self.gate(hidden)
-        wide = torch.promote_types(scores.dtype, torch.float32)
-        scores, gate = scores.to(wide), gate.to(wide)
+            scores = scores + F.pad(parts[:, :, before], (before, 0))[..., : source.shape[1]]
         if mask is not None:
             scores = scores.masked_fill(~mask[:, None], torch.finfo(wide).min)
             gate = gate.masked_fill(~mask.any(dim=1)[:, None, None], torch.inf)
-        return scores.view(batch, length, -1), gate.view(batch, length, 1)
+        return scores.view(batch, length, source.shape[1]), gate.view(batch, length, 1)

@@ -11,6 +11,7 @@ from fastformer.mixers.heads import HeadedMixer
 from fastformer.modeling.cache import LayerMemory
 from fastformer.modeling.configuration import FastformerConfig
 from fastformer.modeling.encoder import FastformerEmbeddings, FastformerLayer, FastformerPreTrainedModel, _norm, _ranks
+from fastformer.modeling.sharing import by_source
 
 
 class CrossAttention(HeadedMixer):
@@ -28,14 +29,13 @@ class CrossAttention(HeadedMixer):
         layer: int,
         output_attentions: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Mix `source` (sources, source length, width) into `x` (batch, length, width), a multiple of it.
+        """Mix `source` (sources, source length, width) into `x` (batch, length, width).
 
-        Also the weights (batch, heads, length, source length). Keys and values of the source are projected once, and
-        then come from the cache.
+        The batch has as many texts as there are sources, or so many for each. Also returns the weights (batch, heads,
+        length, source length). Keys and values of the source are projected once, and then come from the cache.
         """
         batch, length, _ = x.shape
-        x = x.reshape(len(source), -1, x.shape[-1])  # all texts of a source, one after the other
-        query = self.split(self.query(x)).transpose(1, 2)
+        query = self.split(self.query(by_source(x, source))).transpose(1, 2)
         if cache is not None and cache.is_updated.get(layer):
             kept = cache.cross_attention_cache.layers[layer]
             key, value = kept.keys, kept.values
@@ -53,10 +53,10 @@ class CrossAttention(HeadedMixer):
             scores = scores if seen is None else scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
             weights = scores.softmax(dim=-1)
             mixed = weights @ value
-            weights = weights.unflatten(2, (-1, length)).transpose(1, 2).flatten(0, 1)
+            weights = weights.unflatten(2, (batch // source.shape[0], length)).transpose(1, 2).flatten(0, 1)
         else:
             mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=seen)
-        return self.output(self.merge(mixed)).view(batch, length, -1), weights
+        return self.output(self.merge(mixed)).view(x.shape), weights
 
 
 class FastformerDecoderLayer(FastformerLayer):

@@ -115,11 +115,11 @@ def in_own_process(train: Callable[[Job, Path, bool], Metrics], job: Job, folder
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([train.__module__])
     receiving, sending = context.Pipe(duplex=False)
-    parent_lives, held = context.Pipe(duplex=False)  # it closes with us, whatever ends us
-    child = context.Process(target=_answer, args=(sending, parent_lives, train, job, folder, show))
+    parent_end, held = context.Pipe(duplex=False)  # `held` closes with us, whatever ends us
+    child = context.Process(target=_answer, args=(sending, parent_end, train, job, folder, show))
     child.start()
     sending.close()
-    parent_lives.close()
+    parent_end.close()
     with receiving, held, _signals_to(child):
         try:
             kind, answer = receiving.recv()
@@ -142,9 +142,9 @@ def in_own_process(train: Callable[[Job, Path, bool], Metrics], job: Job, folder
     raise UserError('its process did not start; in a script of yours, call this under `if __name__ == "__main__":`')
 
 
-def _answer(sending: Connection, parent_lives: Connection, train: Callable, job: Job, folder: Path, show: bool) -> None:
+def _answer(sending: Connection, parent_end: Connection, train: Callable, job: Job, folder: Path, show: bool) -> None:
     """In the child: train, and send what came of it."""
-    threading.Thread(target=_stop_without, args=(parent_lives,), daemon=True).start()
+    threading.Thread(target=_stop_when_parent_dies, args=(parent_end,), daemon=True).start()
     os.setsid()  # Ctrl-C reaches the parent only, which hands it on: once, not twice
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the training listens itself
     console.quiet = not show
@@ -161,10 +161,11 @@ def _answer(sending: Connection, parent_lives: Connection, train: Callable, job:
     sending.close()
 
 
-def _stop_without(parent_lives: Connection) -> None:
-    """Stop this process, as Ctrl-C would, when its parent is gone."""
+def _stop_when_parent_dies(parent_end: Connection) -> None:
+    """Stop this process, as SIGTERM would, when its parent is gone."""
     with suppress(EOFError, OSError):
-        parent_lives.recv()
+        parent_end.recv()
+    console.quiet = True  # the terminal may be gone too
     os.kill(os.getpid(), signal.SIGTERM)
 
 

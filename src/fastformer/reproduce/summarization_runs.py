@@ -33,6 +33,7 @@ from fastformer.tasks.summarization.presets import Preset, get_preset
 
 PAPER_DATASETS = {"cnn-dailymail": "CNN/DailyMail", "pubmed": "PubMed"}
 _WITHOUT_PAPER = "cnn-dailymail"  # whose settings a dataset gets that stands for none of the paper's
+_MOST_EPOCHS = 15
 _HOW = "give a folder with train, validation and test files (or folders of .story files) in it, or builtin"
 
 
@@ -49,16 +50,16 @@ class SummarizationScale:
     preset: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)
-    documents_seen: int | None = None  # as many epochs as have about so many documents in all
+    documents_seen: int | None = None  # as many epochs as have about so many documents in all, but not too many
     show_runs: bool = False
 
     def settings(self, paper: str | None, mixer: str, seed: int = 0, documents: int | None = None) -> Preset:
-        """The paper's settings for a dataset and a method, reduced to this scale; `documents` are trained on."""
+        """The paper's settings for a dataset and a method, reduced to this scale; `documents` is how many it has."""
         preset = get_preset(f"paper-{paper or _WITHOUT_PAPER}", mixer)
         own = {**self.preset, "max_length": min(preset.max_length, self.preset.get("max_length", preset.max_length))}
         training = replace(preset.training, **self.training, seed=seed)
         if self.documents_seen and documents:
-            training = replace(training, epochs=max(1, round(self.documents_seen / documents)))
+            training = replace(training, epochs=min(_MOST_EPOCHS, max(1, round(self.documents_seen / documents))))
         return replace(preset, **own, training=training, model={**preset.model, **self.model})
 
 
@@ -167,6 +168,8 @@ def training_job(
 def step_job(mixers: list[str], scale: SummarizationScale, version: int) -> Job:
     """Measure a training step on one article of the paper's length for PubMed, all methods in turns."""
     presets = {mixer: scale.settings("pubmed", mixer) for mixer in mixers}
+    for mixer, preset in presets.items():  # the paper's decoder, which does not copy: it would cost all the same
+        presets[mixer] = replace(preset, model={**preset.model, "copy_mechanism": False})
     size = {"length": scale.step_length, "steps": scale.steps}
     settings = {mixer: chosen(preset) for mixer, preset in presets.items()}
     return Job(

@@ -19,7 +19,7 @@ from fastformer.data.tokenizers import encode_batch, load_tokenizer
 from fastformer.errors import Interrupted, UserError
 from fastformer.run_folder import open_run
 from fastformer.tasks import masked_words
-from fastformer.tasks.summarization import embed, evaluate, predict, summarize, train, verbs
+from fastformer.tasks.summarization import embed, evaluate, fit, predict, summarize, train, verbs
 from fastformer.tasks.summarization.presets import get_preset
 from fastformer.tasks.summarization.writing import Summarizer
 from fastformer.warm_start import PAIRS, WORDS
@@ -185,6 +185,21 @@ def test_resumed_training_ends_with_the_same_weights(files, tmp_path, monkeypatc
     train(files["train"], output=tmp_path / "parts", resume=True, **options)
     whole, parts = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "parts"))
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    metrics = open_run(tmp_path / "parts").load_metrics()
+    times = [epoch["seconds"] for epoch in metrics["epochs"]]
+    assert sorted(times) == times  # one clock for both parts
+    assert times[-1] <= metrics["train_seconds"]
+
+
+def test_the_course_is_rouge_without_beams_and_changes_nothing(files, tmp_path, monkeypatch):
+    options = {"preset": TINY, "epochs": 2, **quiet}
+    metrics = train(files["train"], files["test"], output=tmp_path / "scored", **options)
+    found = evaluate(open_run(tmp_path / "scored"), files["test"], beams=1, **quiet)["summaries"]["model"]
+    assert metrics["validation"]["rouge1"] == found["rouge1"] > 0
+    monkeypatch.setattr(fit, "_sample_scorer", lambda *_: lambda learner: 0.0)
+    train(files["train"], files["test"], output=tmp_path / "unscored", **options)
+    scored, unscored = (load_file(tmp_path / name / "model.safetensors") for name in ("scored", "unscored"))
+    assert all(torch.equal(scored[name], unscored[name]) for name in scored)
 
 
 @pytest.mark.parametrize(

@@ -154,6 +154,7 @@ def fit_classifier(
         compute_metrics=lambda result: validation_scores(space, undo(result.predictions), undo(result.label_ids)),
         best_metric=best_metric(kind, len(validating)),
         folder=checkpoints,
+        started=started,
         resume=resume,
         show_progress=show_progress,
     )

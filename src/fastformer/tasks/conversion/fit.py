@@ -117,6 +117,7 @@ def fit_conversion(
         collate=lambda rows: events.batch(rows, tokenizer.pad_token_id),
         best_metric=best_metric(validating.labels),
         folder=checkpoints,
+        started=started,
         resume=resume,
         show_progress=show_progress,
     )

@@ -118,6 +118,7 @@ def fit_masked_words(
         compute_metrics=lambda result: validation_scores(result.predictions),
         best_metric="negative_perplexity",
         folder=checkpoints,
+        started=started,
         resume=resume,
         show_progress=show_progress,
     )

@@ -113,6 +113,7 @@ def fit_recommender(
             collate=lambda batch: batch,  # the dataset makes whole batches
             best_metric="auc",
             folder=checkpoints,
+            started=started,
             resume=resume,
             show_progress=show_progress,
         )

@@ -43,7 +43,10 @@ class Fitted:
     history: list[dict[str, Any]]  # validation scores of every epoch
 
     def metrics(self) -> dict[str, Any]:
-        """What metrics.json says of the training. `epochs` is its course: when each ended, and how well it did."""
+        """What metrics.json says of the training. `epochs` is its course: when each ended, and how well it did.
+
+        `rouge1` is of a sample, written without beams.
+        """
         epochs = [{name: epoch[f"eval_{name}"] for name in _SCORES} for epoch in self.history]
         return {
             "train_seconds": round(self.seconds, 1),
@@ -96,13 +99,15 @@ def fit_summarizer(
     preset = preset.for_size(len(training))
     if init is not None:
         preset = replace(preset, model={**preset.model, **pair_rows_of(init)})
+    config, language = model_config(preset, mixer, tokenizer), language or detector.language()
+    model = FastformerForConditionalGeneration(config)  # before the seed is set: it may not change what is learned
+    model.generation_config = generation_config(preset, model.config, tokenizer)
+    rouge1 = _sample_scorer(model, tokenizer, validation or train, validating, language)
     set_seed(preset.training.seed)
-    learner = SummaryLearner(model_config(preset, mixer, tokenizer))
+    learner = SummaryLearner(config)
     if init is not None and not resume:  # a checkpoint has all weights
         counts = training.texts.counts(learner.config.vocab_size) if preset.adapt_init else None
         warm_start(learner, tokenizer, init, counts=counts, seed=preset.training.seed, show_progress=show_progress)
-    language = language or detector.language()
-    rouge1 = _sample_scorer(validating, preset, tokenizer, language)
     history = train_model(
         learner,
         training,
@@ -116,11 +121,13 @@ def fit_summarizer(
         },
         best_metric="log_likelihood",
         folder=checkpoints,
+        started=started,
         resume=resume,
         show_progress=show_progress,
     )
+    model.cpu().load_state_dict(learner.state_dict())
     return Fitted(
-        _writer(learner, preset, tokenizer),
+        model.eval(),
         tokenizer,
         preset,
         language=language,
@@ -131,33 +138,26 @@ def fit_summarizer(
     )
 
 
-def _writer(
-    learner: SummaryLearner, preset: Preset, tokenizer: PreTrainedTokenizerBase
-) -> FastformerForConditionalGeneration:
-    """A model that can write, with the learner's weights."""
-    model = FastformerForConditionalGeneration(learner.config)
-    model.load_state_dict(learner.state_dict())
-    model.generation_config = generation_config(preset, model.config, tokenizer)
-    return model.eval()
-
-
 def _sample_scorer(
-    validating: Pairs, preset: Preset, tokenizer: PreTrainedTokenizerBase, language: str
+    model: FastformerForConditionalGeneration,
+    tokenizer: PreTrainedTokenizerBase,
+    documents: Documents,
+    validating: Pairs,
+    language: str,
 ) -> Callable[[SummaryLearner], float]:
     """ROUGE-1 of a learner on a few of the validation documents: perplexity does not tell how well it writes.
 
-    It writes without beams, for speed, and the reference is read back from its tokens: a course, not the last word.
+    `model` writes, without beams for speed, with the weights of the learner at that time.
     """
-    rows = np.linspace(0, len(validating) - 1, min(_SAMPLE, len(validating)), dtype=int)
-    items = [validating[row] for row in rows]
-    articles = [item["input_ids"][: -item["labels"]] for item in items]
-    references = tokenizer.batch_decode(
-        [item["input_ids"][-item["labels"] :].tolist() for item in items], skip_special_tokens=True
-    )
+    places = np.linspace(0, len(validating) - 1, min(_SAMPLE, len(validating)), dtype=int)
+    rows = set(validating.indices[places].tolist())
+    sample = [document for row, document in enumerate(documents) if row in rows]
+    summarizer = Summarizer(model, tokenizer, beams=1)
 
     def score(learner: SummaryLearner) -> float:
-        written = Summarizer(_writer(learner, preset, tokenizer), tokenizer, beams=1).write(articles)
-        scores = rouge_of_each([one.summary for one in written], references, language)
+        model.to(learner.device).load_state_dict(learner.state_dict())
+        written = [one.summary for one in summarizer(document.article for document in sample)]
+        scores = rouge_of_each(written, [document.summary for document in sample], language)
         return round(100 * float(scores[:, 0].mean()), 2)
 
     return score

@@ -1,6 +1,6 @@
 """Articles in, summaries out: streamed, beam search in batches of similar lengths, returned in input order."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from time import perf_counter
 from typing import NamedTuple
 
@@ -73,25 +73,18 @@ class Summarizer:
         if self.empty:
             say(f"{self.empty:,} of {self.count:,} articles are empty: their summaries are empty.")
 
-    def _write(self, articles: list[str], done: Callable[[int], None]) -> list[Written]:
+    def _write(self, articles: list[str], done) -> list[Written]:
         encoded, cut = encode_batch(self.tokenizer, articles, self.tokenizer.model_max_length)
         self.cut += cut
-        marks = self.tokenizer.num_special_tokens_to_add()  # a foreign tokenizer's own, around every text
-        for row, article in enumerate(articles):
-            if len(encoded[row]) <= marks or not _is_visible(article):
-                encoded[row] = encoded[row][:0]
-        return self.write(encoded, done)
-
-    def write(self, encoded: Sequence[np.ndarray], done: Callable[[int], None] = lambda count: None) -> list[Written]:
-        """The summaries of articles in token ids, in their order; `done` is told the size of every finished batch."""
         lengths = np.array([len(ids) for ids in encoded])
-        found = [Written("", None)] * len(encoded)
+        marks = self.tokenizer.num_special_tokens_to_add()  # a foreign tokenizer's own, around every text
+        found = [Written("", None)] * len(articles)
         batches = token_budget_batches(lengths, BATCH_TOKENS)
         for batch in (
             part for whole in batches for part in np.split(whole, range(_MOST_DOCUMENTS, len(whole), _MOST_DOCUMENTS))
         ):
             start = perf_counter()
-            full = [row for row in batch if lengths[row]]
+            full = [row for row in batch if lengths[row] > marks and _is_visible(articles[row])]
             self.empty += len(batch) - len(full)
             if full:
                 for row, written in zip(full, self._generate([encoded[row] for row in full]), strict=True):
