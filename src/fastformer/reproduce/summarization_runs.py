@@ -33,7 +33,7 @@ from fastformer.tasks.summarization.presets import Preset, get_preset
 
 PAPER_DATASETS = {"cnn-dailymail": "CNN/DailyMail", "pubmed": "PubMed"}
 _WITHOUT_PAPER = "cnn-dailymail"  # whose settings a dataset gets that stands for none of the paper's
-_MOST_EPOCHS = 15
+_MOST_EPOCHS = 15  # however few documents there are
 _HOW = "give a folder with train, validation and test files (or folders of .story files) in it, or builtin"
 
 

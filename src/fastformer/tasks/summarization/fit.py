@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ def fit_summarizer(
     config, language = model_config(preset, mixer, tokenizer), language or detector.language()
     model = FastformerForConditionalGeneration(config)  # before the seed is set: it may not change what is learned
     model.generation_config = generation_config(preset, model.config, tokenizer)
-    rouge1 = _sample_scorer(model, tokenizer, validation or train, validating, language)
+    rouge1 = _sample_scorer(model, tokenizer, train if validation is None else validation, validating, language)
     set_seed(preset.training.seed)
     learner = SummaryLearner(config)
     if init is not None and not resume:  # a checkpoint has all weights
@@ -151,7 +152,7 @@ def _sample_scorer(
     """
     places = np.linspace(0, len(validating) - 1, min(_SAMPLE, len(validating)), dtype=int)
     rows = set(validating.indices[places].tolist())
-    sample = [document for row, document in enumerate(documents) if row in rows]
+    sample = [document for row, document in enumerate(islice(documents, 1 + max(rows))) if row in rows]
     summarizer = Summarizer(model, tokenizer, beams=1)
 
     def score(learner: SummaryLearner) -> float:
