@@ -37,6 +37,11 @@ def _content_hash(path: Path, size: int, changed: int) -> str:
         return hashlib.file_digest(file, "blake2b").hexdigest()[:32]
 
 
+def digest(content: Any) -> str:
+    """A short name for what determines a result."""
+    return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=6).hexdigest()
+
+
 def write_json(path: Path, content: Any) -> None:
     """Write JSON that people read too."""
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from fastformer.data.batches import pad_batch, token_budget_batches
 from fastformer.data.tokenizers import encode_batch
-from fastformer.machine import tune
+from fastformer.machine import release, tune
 from fastformer.onnx_model import OnnxClassifier
 from fastformer.progress import say
 
@@ -54,6 +54,7 @@ class TextRunner:
                 rows = output(**inputs).float().cpu().numpy()
             for index, row in zip(batch, rows, strict=True):
                 results[index] = row
+            release()
         return iter(results)
 
 

@@ -54,6 +54,7 @@ def _open_session(path: Path) -> Any:
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3  # errors: its warnings speak to its developers
     options.add_session_config_entry("session.set_denormal_as_zero", "1")
+    options.add_session_config_entry("session.force_spinning_stop", "1")  # between calls the cores are torch's
     try:
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its exceptions share no class of their own

@@ -28,7 +28,7 @@ from fastformer.data.batches import LengthBuckets, token_budget_batches
 from fastformer.errors import Interrupted
 from fastformer.files import explain_full_disk
 from fastformer.inference import BATCH_TOKENS
-from fastformer.machine import tune
+from fastformer.machine import release, tune
 from fastformer.modeling.encoder import BigramEmbedding
 from fastformer.optimizer import DenseAndRowAdam
 from fastformer.progress import progress_bar, quiet_libraries, say
@@ -237,6 +237,7 @@ class _Watch(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         self.advance(1)
+        release()
         steps_per_epoch = state.max_steps // args.num_train_epochs
         if state.global_step % steps_per_epoch == 0:
             return  # the epoch ends here: it is scored and saved as always, then on_epoch_end may stop

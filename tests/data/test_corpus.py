@@ -131,17 +131,17 @@ def test_copies_are_dropped_and_the_same_corpus_is_built_again(package):
 
 def test_the_corpus_is_kept_and_a_broken_cache_is_built_again(monkeypatch, tmp_path):
     built = {split: [("text", "numpy")] for split in ROWS_PER_LIBRARY}
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("FASTFORMER_CACHE", str(tmp_path))
     monkeypatch.setattr(corpus, "_build", lambda: built)
     load = corpus._load.__wrapped__
     assert load() == built
-    (kept,) = (tmp_path / "fastformer").iterdir()
+    (kept,) = tmp_path.iterdir()
     monkeypatch.setattr(corpus, "_build", lambda: pytest.fail("built again"))
     assert [tuple(row) for row in load()["test"]] == built["test"]
     kept.write_bytes(b"broken")
     monkeypatch.setattr(corpus, "_build", lambda: built)
     assert load() == built
-    monkeypatch.setenv("XDG_CACHE_HOME", str(kept))  # a file: nothing can be kept in it
+    monkeypatch.setenv("FASTFORMER_CACHE", str(kept))  # a file: nothing can be kept in it
     assert load() == built
 
 

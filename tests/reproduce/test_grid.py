@@ -87,7 +87,7 @@ def test_what_ends_a_run_loses_no_other(jobs, tmp_path, log, end, error, message
 
 
 def wait_until(condition) -> None:
-    ends = time.monotonic() + 60
+    ends = time.monotonic() + 300  # a machine may be busy
     while not condition():
         assert time.monotonic() < ends
         time.sleep(0.05)

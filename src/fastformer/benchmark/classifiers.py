@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from fastformer.benchmark.measuring import describe_machine, machine_line, measuring, result_folder
-from fastformer.benchmark.tables import markdown_table
+from fastformer.data.published import file_stamp
 from fastformer.data.tables import Row, read_rows
 from fastformer.errors import UserError
 from fastformer.files import writing_text
+from fastformer.markdown import markdown_table
 from fastformer.progress import say
-from fastformer.reproduce.datasets import file_stamp
 from fastformer.tasks.classification.baselines import BASELINES, Fit, FitError, Predict, majority, measure
 from fastformer.tasks.classification.estimator import TextClassifier
 

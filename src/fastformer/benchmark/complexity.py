@@ -21,9 +21,9 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from fastformer.benchmark.measuring import result_folder
 from fastformer.benchmark.steps import PRESET, configuration
-from fastformer.benchmark.tables import markdown_table
 from fastformer.errors import UserError
 from fastformer.files import writing_text
+from fastformer.markdown import markdown_table
 from fastformer.mixers import available_mixers, build_mixer
 from fastformer.modeling import FastformerConfig
 

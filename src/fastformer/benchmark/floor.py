@@ -24,8 +24,8 @@ from fastformer.benchmark.measuring import (
     result_folder,
     timing,
 )
-from fastformer.benchmark.tables import markdown_table
 from fastformer.files import writing_text
+from fastformer.markdown import markdown_table
 from fastformer.mixers import build_mixer
 from fastformer.mixers.fastformer_reference import reference
 from fastformer.modeling import FastformerConfig, FastformerModel

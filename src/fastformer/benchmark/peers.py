@@ -28,9 +28,9 @@ from fastformer.benchmark.measuring import (
     timing,
 )
 from fastformer.benchmark.steps import PRESET, batch_size
-from fastformer.benchmark.tables import markdown_table
 from fastformer.errors import Interrupted, UserError
 from fastformer.files import writing_text
+from fastformer.markdown import markdown_table
 from fastformer.modeling import FastformerConfig, FastformerModel
 from fastformer.progress import progress_bar, quiet_libraries
 from fastformer.tasks.classification.presets import get_preset

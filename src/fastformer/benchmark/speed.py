@@ -25,9 +25,9 @@ from fastformer.benchmark.measuring import (
 from fastformer.benchmark.memory import MemoryProbe
 from fastformer.benchmark.plots import plot_speed
 from fastformer.benchmark.steps import MODES, PRESET, batch_size, build_model, build_step, configuration
-from fastformer.benchmark.tables import markdown_table
 from fastformer.errors import Interrupted, UserError
 from fastformer.files import writing_aside, writing_text
+from fastformer.markdown import markdown_table
 from fastformer.mixers import available_mixers, build_mixer
 from fastformer.progress import progress_bar
 

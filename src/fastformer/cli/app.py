@@ -21,7 +21,8 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="markdown",
     help="Long text in linear time on any machine: train, evaluate and use Fastformer and its six rivals.\n\n"
-    "Start with `fastformer quickstart`. Training leaves a run folder; every other verb needs only its path.",
+    "Start with `fastformer quickstart`. Training leaves a run folder, "
+    "whose path is all that `evaluate`, `predict` and the other verbs need to know of the model.",
 )
 app.add_typer(train_app, name="train")
 app.add_typer(bench_app, name="bench")

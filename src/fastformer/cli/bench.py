@@ -13,7 +13,6 @@ from fastformer.cli.options import (
     RunFolder,
     Seed,
     TextColumn,
-    Texts,
     Threads,
     print_json,
 )
@@ -177,7 +176,7 @@ def bench_long(
 @bench_app.command("pipeline")
 def bench_pipeline(
     run: RunFolder,
-    data: Texts,
+    data: Annotated[str, typer.Argument(metavar="FILE", help="A table, or a .txt of one text a line; read twice.")],
     output: Annotated[Path | None, typer.Option(help="Folder for pipeline.json [default: only print].")] = None,
     threads: Threads = None,
 ) -> None:

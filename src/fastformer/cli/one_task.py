@@ -38,7 +38,9 @@ def ensemble(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Two or more recommenders.")],
     output: Annotated[Path, typer.Option(help="Run folder to write.")],
 ) -> None:
-    """Put recommenders together: a run folder whose scores are the average of theirs, for all the verbs of a run.
+    """Put recommenders together: a run folder whose scores are the average of theirs.
+
+    `evaluate`, `predict` and `recommend` read it.
 
     Example: `fastformer ensemble runs/news-0 runs/news-1 runs/news-2 --output runs/news-ensemble`
     """

@@ -133,7 +133,7 @@ def export(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export in --output.")] = False,
     json_: Json = False,
 ) -> None:
-    """Export a run to a folder that `evaluate`, `predict` and `embed` read like the run itself.
+    """Export a classifier to a folder that `evaluate`, `predict` and `embed` read like the run itself.
 
     The exported model is checked against the run before it is written. Example: `fastformer export runs/reviews --int8
     --evaluate-on held-out.csv`

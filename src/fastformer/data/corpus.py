@@ -30,6 +30,7 @@ from typing import NamedTuple
 
 from fastformer.data.tables import Row
 from fastformer.errors import UserError
+from fastformer.files import cache_folder
 
 # Label, which is also the name on the package index -> import name. All come with `pip install fastformer`.
 LIBRARIES = {
@@ -109,7 +110,7 @@ def _load() -> dict[str, list[tuple[str, str]]]:
     """The corpus from the cache folder, else built and left there; a cache that cannot be used is no error."""
     versions = [sys.version] + [metadata.version(name) for name in LIBRARIES if LIBRARIES[name] and _root(name)]
     key = _hash(Path(__file__).read_text("utf-8") + " ".join(versions))
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fastformer"
+    folder = cache_folder()
     path = folder / f"builtin-{key:016x}.json.gz"
     with contextlib.suppress(OSError, EOFError, ValueError), gzip.open(path, "rt", encoding="utf-8") as file:
         return json.load(file)

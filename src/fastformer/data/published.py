@@ -31,6 +31,7 @@ from typing import Any
 
 from fastformer.data.formats import Choose, Record, decode, opened, picker
 from fastformer.errors import UserError
+from fastformer.files import digest
 from fastformer.progress import say
 
 Reader = Callable[[Choose], Iterator[Record]]
@@ -67,6 +68,21 @@ def bodies_of(path: str) -> list[Path] | None:
     """Files and folders with bodies that are read beside a news.tsv or a folder of MIND; None where it is not MIND."""
     news = _news_files(path)
     return sorted({place for place in map(_place_of_bodies, news) if place is not None}) if news else None
+
+
+def file_stamp(source: str) -> Any:
+    """What tells whether files have changed without reading them; None where there are none to look at."""
+    path = source if os.path.exists(source) else source.rpartition(":")[0]
+    if not os.path.exists(path):
+        return None
+    files = sorted({file for place in (path, *(bodies_of(path) or ())) for file in _files_in(str(place))})
+    return digest([(file, os.stat(file).st_size, os.stat(file).st_mtime_ns) for file in files])
+
+
+def _files_in(path: str) -> list[str]:
+    if os.path.isfile(path):
+        return [path]
+    return [os.path.join(folder, file) for folder, _, names in os.walk(path) for file in names]
 
 
 def _first_line(path: str) -> bytes:

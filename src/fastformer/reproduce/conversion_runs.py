@@ -19,11 +19,12 @@ import torch
 from fastformer.benchmark.conversion import measure_latency, measure_lists
 from fastformer.benchmark.measuring import describe_machine
 from fastformer.data.objects import read_objects
+from fastformer.data.published import file_stamp
 from fastformer.errors import UserError
-from fastformer.files import explain_full_disk, write_json, writing_text
+from fastformer.files import digest, explain_full_disk, write_json, writing_text
 from fastformer.progress import progress_bar
 from fastformer.reproduce.comparison import chosen
-from fastformer.reproduce.datasets import Dataset, digest, file_stamp, locate
+from fastformer.reproduce.datasets import Dataset, locate
 from fastformer.reproduce.grid import Job, Metrics, train_or_go_on
 from fastformer.reproduce.recipes import Variant, scale_fields, start_settings
 from fastformer.tasks.conversion import verbs

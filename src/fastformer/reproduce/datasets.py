@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from fastformer.data.formats import format_of
-from fastformer.data.published import bodies_of, published_splits
+from fastformer.data.published import bodies_of, file_stamp, published_splits
 from fastformer.data.tables import Row, read_rows
 from fastformer.data.tokenizers import train_tokenizer
 from fastformer.errors import UserError
-from fastformer.files import explain_full_disk, write_json, writing_text
+from fastformer.files import digest, explain_full_disk, write_json, writing_text
 from fastformer.progress import progress_bar, say
 from fastformer.reproduce.recipes import PAPER_DATASETS, Scale
 
@@ -198,11 +198,6 @@ def choose_rows(
     return chosen
 
 
-def digest(content: Any) -> str:
-    """A short name for what determines a result."""
-    return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=6).hexdigest()
-
-
 def tokenizer_of(prepared: Prepared, kind: str, vocab_size: int, min_frequency: int, show_progress: bool) -> Path:
     """The folder of a tokenizer trained on the training rows, once for all runs on them."""
     fingerprint = prepared.about["fingerprint"]  # rows that come from no file may change below the same name
@@ -274,21 +269,6 @@ def counted(rows: Iterable[Any], advance: Callable[..., None]) -> Iterator[Any]:
     for row in rows:
         advance(1)
         yield row
-
-
-def file_stamp(source: str) -> Any:
-    """What tells whether files have changed without reading them; None where there are none to look at."""
-    path = source if os.path.exists(source) else source.rpartition(":")[0]
-    if not os.path.exists(path):
-        return None
-    files = sorted({file for place in (path, *(bodies_of(path) or ())) for file in _files_in(str(place))})
-    return digest([(file, os.stat(file).st_size, os.stat(file).st_mtime_ns) for file in files])
-
-
-def _files_in(path: str) -> list[str]:
-    if os.path.isfile(path):
-        return [path]
-    return [os.path.join(folder, file) for folder, _, names in os.walk(path) for file in names]
 
 
 def _has_format(name: str) -> bool:

@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from fastformer.errors import Interrupted, UserError
-from fastformer.files import writing_text
+from fastformer.files import digest, writing_text
 from fastformer.progress import console, progress_bar, say
-from fastformer.reproduce.datasets import digest
 from fastformer.resuming import OtherRun
 from fastformer.run_folder import CHECKPOINTS, RUN_FILE, last_complete_checkpoint, open_run
 

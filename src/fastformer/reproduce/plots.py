@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from fastformer.benchmark.plots import COLORS, OURS
+from fastformer.colors import COLORS, OURS
 from fastformer.reproduce.comparison import SCORES
 
 

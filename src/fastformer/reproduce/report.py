@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fastformer.benchmark.measuring import machine_line
-from fastformer.benchmark.tables import markdown_table
 from fastformer.files import writing_text
+from fastformer.markdown import markdown_table
 from fastformer.reproduce.comparison import SCORES
 
 PAPER_NAMES = {"amazon": "Amazon", "imdb": "IMDB", "mind": "MIND"}

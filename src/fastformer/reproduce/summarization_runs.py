@@ -15,13 +15,14 @@ import torch
 
 from fastformer.benchmark.allocations import peak_bytes
 from fastformer.benchmark.measuring import describe_machine, in_turns, timing
+from fastformer.data.published import file_stamp
 from fastformer.errors import UserError
-from fastformer.files import content_hash, explain_full_disk, write_json, writing_text
+from fastformer.files import content_hash, digest, explain_full_disk, write_json, writing_text
 from fastformer.machine import tune
 from fastformer.modeling import FastformerConfig
 from fastformer.progress import progress_bar
 from fastformer.reproduce.comparison import chosen
-from fastformer.reproduce.datasets import SPLITS, Dataset, counted, digest, file_stamp, split_of
+from fastformer.reproduce.datasets import SPLITS, Dataset, counted, split_of
 from fastformer.reproduce.grid import Job, Metrics, train_or_go_on
 from fastformer.reproduce.recipes import Variant, scale_fields
 from fastformer.run_folder import open_run

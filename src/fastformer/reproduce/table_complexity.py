@@ -7,7 +7,7 @@ from typing import Any
 
 from fastformer.benchmark.complexity import complexity, counted
 from fastformer.benchmark.measuring import result_folder
-from fastformer.benchmark.tables import markdown_table
+from fastformer.markdown import markdown_table
 from fastformer.reproduce.datasets import parse_data
 from fastformer.reproduce.recipes import command, load_recipe, load_scale
 from fastformer.reproduce.report import write_report

@@ -12,7 +12,7 @@ from typing import Any
 
 from fastformer.benchmark.conversion import BATCHES, ENOUGH_FOR_P99
 from fastformer.benchmark.measuring import machine_line, result_folder
-from fastformer.benchmark.tables import markdown_table
+from fastformer.markdown import markdown_table
 from fastformer.reproduce.comparison import spread
 from fastformer.reproduce.conversion_runs import (
     conversion_scale,

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from fastformer.benchmark.measuring import result_folder
-from fastformer.benchmark.tables import markdown_table
 from fastformer.data.tokenizers import count_nltk_words
 from fastformer.files import write_json
+from fastformer.markdown import markdown_table
 from fastformer.progress import progress_bar
 from fastformer.reproduce.comparison import spread
 from fastformer.reproduce.datasets import SPLITS, Dataset, Prepared, parse_data, prepare

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fastformer.benchmark.measuring import machine_line, result_folder
-from fastformer.benchmark.tables import markdown_table
 from fastformer.errors import UserError
+from fastformer.markdown import markdown_table
 from fastformer.reproduce.datasets import parse_data
 from fastformer.reproduce.recipes import check_glove, load_recipe
 from fastformer.reproduce.recommendation import NAME, compare, load_methods, load_scale

@@ -10,7 +10,7 @@ from statistics import mean
 from typing import Any
 
 from fastformer.benchmark.measuring import result_folder
-from fastformer.benchmark.tables import markdown_table
+from fastformer.markdown import markdown_table
 from fastformer.reproduce.comparison import spread
 from fastformer.reproduce.datasets import parse_data
 from fastformer.reproduce.grid import Metrics, run_grid

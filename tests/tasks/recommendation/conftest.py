@@ -4,6 +4,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
+from fastformer.data import corpus
 from fastformer.data.tokenizers import train_tokenizer
 from fastformer.tasks.recommendation.fit import fit_recommender
 from fastformer.tasks.recommendation.mind import read_mind
@@ -15,7 +16,8 @@ MODELS = ("fastformer", "nrms", "fim", "plm-nr", "fastformer+plm-nr")
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory):
-    """What is cached while testing goes with the tests."""
+    """What is cached while testing goes with the tests; the built-in corpus takes long to build and is kept."""
+    corpus._load()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FASTFORMER_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield

@@ -23,7 +23,7 @@ def train_classification(
     train: Annotated[str, typer.Option(help=f"Training data: {DATA_HELP}")],
     output: Annotated[Path, typer.Option(help="Run folder to write.")],
     validation: Annotated[
-        str | None, typer.Option(help="Data to choose the epoch on [default: a tenth of --train].")
+        str | None, typer.Option(help="Data to choose the epoch on [default: a tenth of --train, at most 5,000 rows].")
     ] = None,
     test: Annotated[str | None, typer.Option(help="Data that is only scored, at the end.")] = None,
     text_column: TextColumn = None,
@@ -51,8 +51,8 @@ def train_classification(
     """Train a text classifier.
 
     Labels may be strings or integers; lists of labels (JSONL, Parquet; `a|b` in CSV) train a multi-label model. Texts
-    of any length are read, the file may be larger than memory, and Ctrl-C leaves a checkpoint that `--resume` continues
-    from.
+    longer than --max-length (4,096 tokens in the default preset) are cut, and a line says how many. The file may be
+    larger than memory, and Ctrl-C leaves a checkpoint that `--resume` continues from.
 
     Example: `fastformer train classification --train reviews.csv --test held-out.csv --output runs/reviews`
     """

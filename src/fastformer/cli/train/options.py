@@ -7,8 +7,15 @@ import typer
 Mixer = Annotated[
     str, typer.Option(help="fastformer, transformer, longformer, bigbird, linformer, linear or poolingformer.")
 ]
-PresetName = Annotated[str, typer.Option(help="default, encoder, paper-amazon, paper-imdb or paper-mind.")]
-Tokenizer = Annotated[str | None, typer.Option(help="word, bpe, nltk, or the path of a saved tokenizer.")]
+PresetName = Annotated[
+    str,
+    typer.Option(
+        help="default; encoder: the same without the n-gram channel; paper-amazon, paper-imdb, paper-mind: the paper's."
+    ),
+]
+Tokenizer = Annotated[
+    str | None, typer.Option(help="word, bpe, nltk, or the path of a saved tokenizer [default: the preset's].")
+]
 WordVectors = Annotated[
     str | None,
     typer.Option(
@@ -17,9 +24,9 @@ WordVectors = Annotated[
         "or sentence-transformers encoder.",
     ),
 ]
-MaxLength = Annotated[int | None, typer.Option(min=1, help="Cut texts after so many tokens.")]
-Epochs = Annotated[int | None, typer.Option(min=1, help="Passes over the training data.")]
-BatchSize = Annotated[int | None, typer.Option(min=1, help="Texts to a step.")]
-LearningRate = Annotated[float | None, typer.Option(min=1e-9, help="Adam's learning rate.")]
+MaxLength = Annotated[int | None, typer.Option(min=1, help="Cut texts after so many tokens [default: the preset's].")]
+Epochs = Annotated[int | None, typer.Option(min=1, help="Passes over the training data [default: the preset's].")]
+BatchSize = Annotated[int | None, typer.Option(min=1, help="Rows to a step [default: the preset's].")]
+LearningRate = Annotated[float | None, typer.Option(min=1e-9, help="Adam's learning rate [default: the preset's].")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted training in --output.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is in --output when done.")]

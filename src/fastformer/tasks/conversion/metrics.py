@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import expit
 from sklearn.metrics import log_loss, roc_auc_score
 
-from fastformer.benchmark.plots import OURS
+from fastformer.colors import OURS
 from fastformer.errors import UserError
 from fastformer.files import writing_aside
 from fastformer.tasks.classification.metrics import calibration_error

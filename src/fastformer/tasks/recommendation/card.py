@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from fastformer.benchmark.tables import markdown_table
 from fastformer.data.by_time import CHOSEN
+from fastformer.markdown import markdown_table
 
 
 def model_card(record: dict[str, Any], metrics: dict[str, Any], name: str) -> str:

@@ -13,7 +13,7 @@ from fastformer.data.batches import pad_batch, token_budget_batches
 from fastformer.data.tokenizers import encode_batch
 from fastformer.errors import UserError
 from fastformer.inference import BATCH_TOKENS
-from fastformer.machine import tune
+from fastformer.machine import release, tune
 from fastformer.modeling import FastformerForConditionalGeneration
 from fastformer.modeling.seq2seq import EncoderOutput
 from fastformer.progress import progress_bar, quiet_libraries, say
@@ -91,6 +91,7 @@ class Summarizer:
                     found[row] = written
             self.count, self.seconds = self.count + len(batch), self.seconds + perf_counter() - start
             done(len(batch))
+            release()
         return found
 
     @torch.inference_mode()
