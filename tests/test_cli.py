@@ -36,6 +36,17 @@ def test_help_teaches(fastformer, verb):
         assert all(flag in out for flag in ("--train", "--output", "--resume", "--mixer", "--preset", "--init"))
 
 
+def test_what_goes_to_a_file_is_utf_8_on_every_system(monkeypatch):
+    out = io.TextIOWrapper(io.BytesIO(), encoding="cp1252")
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "argv", ["fastformer", "evaluate", "--help"])
+    with pytest.raises(SystemExit):
+        main()
+    assert out.encoding == "utf-8"
+    out.flush()
+    assert "╭" in out.buffer.getvalue().decode("utf-8")
+
+
 def test_train_then_evaluate_as_json(fastformer, files, tmp_path):  # noqa: F811
     arguments = ["--train", files["train"], "--test", files["test"], "--output", tmp_path / "run", "--epochs", 1]
     code, out, err = fastformer("train", "classification", *arguments, "--json")

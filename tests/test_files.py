@@ -1,5 +1,7 @@
 """Files appear complete or not at all, and a full disk is called by its name."""
 
+import os
+import stat
 import sys
 from pathlib import Path
 
@@ -59,3 +61,36 @@ def test_a_hash_is_of_the_content_and_not_of_name_or_size(tmp_path):
     assert content_hash(tmp_path / "a") != content_hash(tmp_path / "c")
     with pytest.raises(UserError, match="none: cannot be read"):
         content_hash(tmp_path / "none")
+
+
+def test_a_link_stays_a_link_and_permissions_stay(tmp_path):
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("old")
+    target.chmod(0o600)
+    link.symlink_to(target)
+    with writing_text(link) as file:
+        file.write("new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+    assert target.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes with a name")
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    with writing_text(tmp_path / "pipe") as file:
+        file.write("words")
+    assert os.read(reader, 100) == b"words"
+    os.close(reader)
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
+def test_of_two_writers_one_wins_whole(tmp_path):
+    with writing_text(tmp_path / "out") as first:
+        with writing_text(tmp_path / "out") as second:
+            first.write("a" * 10_000)
+            second.write("bbb")
+        assert (tmp_path / "out").read_text() == "bbb"
+    assert (tmp_path / "out").read_text() == "a" * 10_000
+    assert [entry.name for entry in tmp_path.iterdir()] == ["out"]

@@ -247,6 +247,10 @@ class TestMistakes:
     def test_not_vectors(self, files, tmp_path):  # noqa: F811
         self.check("is not a GloVe file", files, tmp_path, files["train"])
 
+    def test_one_known_word(self, files, tmp_path):  # noqa: F811
+        (tmp_path / "one.txt").write_text(" ".join([ALL_WORDS[0], *["0.5"] * 128]) + "\n")
+        self.check("the vectors of all words that are known are the same", files, tmp_path, tmp_path / "one.txt")
+
     def test_pickled_weights_are_never_loaded(self, encoder, files, tmp_path):  # noqa: F811
         shutil.copytree(encoder, tmp_path / "pickled")
         (tmp_path / "pickled" / "model.safetensors").rename(tmp_path / "pickled" / "pytorch_model.bin")

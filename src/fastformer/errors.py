@@ -10,3 +10,8 @@ class UserError(ValueError):
 
 class Interrupted(Exception):
     """Training was stopped by Ctrl-C or a termination signal, after writing a checkpoint. Exit code 130."""
+
+
+def diverged() -> UserError:
+    """What is said of a model whose scores are no numbers any more."""
+    return UserError("scores are not finite numbers: the training diverged; lower --learning-rate")

@@ -2,8 +2,10 @@
 
 import errno
 import hashlib
+import itertools
 import json
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -13,6 +15,8 @@ from typing import Any, TextIO
 from safetensors import SafetensorError
 
 from fastformer.errors import UserError
+
+_numbers = itertools.count()
 
 
 def cache_folder() -> Path:
@@ -49,15 +53,25 @@ def write_json(path: Path, content: Any) -> None:
 
 @contextmanager
 def writing_aside(path: str | Path) -> Iterator[Path]:
-    """A place beside `path` to write to; it becomes `path` when all is well, and vanishes otherwise."""
+    """A place beside `path` to write to; it becomes `path` when all is well, and vanishes otherwise.
+
+    A link stays a link, and a file keeps its permissions. A device or a pipe is written to itself.
+    """
     path = Path(path)
     if path.is_dir():
         raise UserError(f"{path}: is a folder; give the name of a file")
-    aside = path.with_name(f".{path.name}.saving")
+    if path.exists() and not path.is_file():
+        with explain_full_disk(path):
+            yield path
+        return
+    path = path.resolve()
+    aside = path.with_name(f".{path.name}.{os.getpid()}-{next(_numbers)}.saving")  # others may write there too
     with explain_full_disk(path):
         try:
             try:
                 aside.touch()  # now rather than after the work
+                if path.exists():
+                    aside.chmod(stat.S_IMODE(path.stat().st_mode))
             except OSError as error:
                 raise UserError(f"{path}: cannot be written ({error.strerror}); give another place") from error
             yield aside

@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from huggingface_hub.errors import StrictDataclassError
 from pyarrow import parquet
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from fastformer.data.tokenizers import load_tokenizer
 from fastformer.errors import UserError
@@ -73,7 +74,13 @@ class Run:
         if self.is_export:
             return OnnxClassifier(self.folder / MODEL_FILE, config)
         with self._loading(), quiet_libraries():
-            model = model_class.from_pretrained(self.folder, config=config, dtype="float32", use_safetensors=True)
+            model, found = model_class.from_pretrained(
+                self.folder, config=config, dtype="float32", use_safetensors=True, output_loading_info=True
+            )
+            if missing := sorted(found["missing_keys"]):  # transformers would leave them as they are drawn
+                raise ValueError(f"model.safetensors has no {', '.join(missing)}")
+            if model.can_generate():
+                model.generation_config = GenerationConfig.from_pretrained(self.folder)
         return model.eval()
 
     def load_weights(self) -> dict[str, Tensor]:
@@ -93,7 +100,7 @@ class Run:
             yield
         except UserError:
             raise
-        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, StrictDataclassError) as error:
             raise UserError(
                 f"{self.folder}: the model cannot be loaded ({_one_line(error)}); train it again"
             ) from error
@@ -168,17 +175,40 @@ def last_complete_checkpoint(folder: Path) -> Path | None:
 
 @contextmanager
 def unharmed(folder: Path) -> Iterator[None]:
-    """Make `folder`; if training fails before its first checkpoint, leave it as it was found."""
+    """Make `folder`, for this process alone; if training fails before its first checkpoint, leave it as it was."""
     made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder):
+        try:
+            yield
+        except BaseException:
+            if last_complete_checkpoint(folder / CHECKPOINTS) is None:
+                shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+                if made:
+                    folder.rmdir()
+            raise
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Refuse a folder that another process writes to; where the system has no such locks, nothing is refused."""
     try:
+        import fcntl
+
+        handle = os.open(folder, os.O_RDONLY)
+    except (ImportError, OSError):  # Windows
         yield
-    except BaseException:
-        if last_complete_checkpoint(folder / CHECKPOINTS) is None:
-            shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
-            if made:
-                folder.rmdir()
-        raise
+        return
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"{folder}: another command is writing there; wait for it, or give another place") from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(handle)
 
 
 def save_run(

@@ -5,6 +5,7 @@ progress bar, a checkpoint when interrupted (Ctrl-C or a termination signal) and
 ends with the same weights as a run that was never interrupted.
 """
 
+import json
 import shutil
 import signal
 import time
@@ -25,8 +26,8 @@ from transformers import (
 )
 
 from fastformer.data.batches import LengthBuckets, token_budget_batches
-from fastformer.errors import Interrupted
-from fastformer.files import explain_full_disk
+from fastformer.errors import Interrupted, UserError
+from fastformer.files import explain_full_disk, writing_text
 from fastformer.inference import BATCH_TOKENS
 from fastformer.machine import release, tune
 from fastformer.modeling.encoder import BigramEmbedding
@@ -84,6 +85,8 @@ def train_model(
     checkpoint = last_complete_checkpoint(folder) if resume else None
     if checkpoint is None:
         shutil.rmtree(folder / "steps", ignore_errors=True)
+    else:
+        _move_best(checkpoint)
     arguments = TrainingArguments(
         output_dir=str(folder / "steps"),
         num_train_epochs=settings.epochs,
@@ -139,10 +142,23 @@ def train_model(
         for table in tables:
             table.sparse = False  # whoever trains it further may use any optimizer
     model.cpu()
+    best = trainer.state.best_model_checkpoint
+    if not watch.stopped and (best is None or not Path(best).is_dir()):
+        raise UserError(f"{folder}: the checkpoint of the best epoch was deleted meanwhile; train again")
     if watch.stopped:
         step, steps = trainer.state.global_step, trainer.state.max_steps
         raise Interrupted(f"stopped at step {step} of {steps}; run the same command with --resume to continue")
     return [entry for entry in trainer.state.log_history if f"eval_{best_metric}" in entry]
+
+
+def _move_best(checkpoint: Path) -> None:
+    """Tell a checkpoint where the best one is, if the folder was moved: the trainer would forget it without a word."""
+    path = checkpoint / "trainer_state.json"
+    state = json.loads(path.read_text(encoding="utf-8"))
+    if state["best_model_checkpoint"]:
+        state["best_model_checkpoint"] = str(checkpoint.with_name(Path(state["best_model_checkpoint"]).name))
+        with writing_text(path) as file:
+            json.dump(state, file, indent=2)
 
 
 def _rates(model: PreTrainedModel, settings: TrainingSettings) -> list[tuple[nn.Module, float]]:

@@ -117,7 +117,10 @@ def _weighted(vectors: np.ndarray, counts: np.ndarray, size: float) -> np.ndarra
     """Centre, bring to one size whatever the source, and make frequent words small: see above. Zero rows stay zero."""
     used = vectors.any(axis=1)
     vectors = vectors - vectors[used].mean(axis=0)
-    vectors *= size / np.sqrt(np.square(vectors[used]).mean())
+    spread = np.sqrt(np.square(vectors[used]).mean())
+    if not spread:
+        raise UserError("--init: the vectors of all words that are known are the same; give a file with more words")
+    vectors *= size / spread
     shares = counts / max(1, counts.sum())
     return vectors * (used * RARE / (RARE + shares))[:, None].astype(np.float32)
 

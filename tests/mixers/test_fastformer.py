@@ -99,3 +99,21 @@ def test_autocast_keeps_scores_in_float32():
     for ours, theirs in zip(context[:3], expected[:3], strict=True):
         assert ours.dtype == torch.float32
         torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("between", [False, True])  # also asked between backward and the step
+def test_what_was_folded_is_forgotten_when_a_fused_optimizer_steps(between):
+    mixer, x = make({}, torch.float32).eval(), torch.randn(1, 3 * WIDTH, WIDTH)
+    mask = torch.ones(1, 3 * WIDTH, dtype=torch.bool)
+    with torch.no_grad():
+        mixer(x, mask)
+    optimizer = torch.optim.SGD(mixer.parameters(), lr=1.0, fused=True)  # torch counts no change of a weight here
+    mixer(x, mask).square().sum().backward()
+    if between:
+        with torch.no_grad():
+            mixer(x, mask)
+    optimizer.step()
+    optimizer.zero_grad()
+    with torch.no_grad():
+        without_gradients = mixer(x, mask)
+    torch.testing.assert_close(without_gradients, mixer(x, mask).detach())

@@ -23,6 +23,12 @@ def test_rows_depend_on_the_pair_and_its_order():
     assert rows[1, 3] == 0  # padding
 
 
+def test_rows_of_short_integers_are_the_same():
+    ids = torch.randint(0, 50_000, (4, 64))
+    mask = torch.ones_like(ids, dtype=torch.bool)
+    assert torch.equal(bigram_rows(ids.int(), mask, 2**18), bigram_rows(ids, mask, 2**18))
+
+
 def test_rows_spread_over_the_table():
     ids = torch.randint(0, 50_000, (64, 512))
     rows = bigram_rows(ids, torch.ones_like(ids, dtype=torch.bool), 2**12)[:, 1:].flatten()

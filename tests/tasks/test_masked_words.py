@@ -9,15 +9,18 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from tokenizers.processors import TemplateProcessing
 from transformers import pipeline
 
 import fastformer.training
 from fastformer import FastformerConfig
+from fastformer.data.tokenizers import encode_batch, train_tokenizer
 from fastformer.errors import Interrupted, UserError
 from fastformer.run_folder import open_run
 from fastformer.tasks import classification
 from fastformer.tasks.masked_words import embed, evaluate, objective, predict, train
 from fastformer.tasks.masked_words.objective import MaskedWordLearner, hide_at_random, hide_by_hash
+from fastformer.tasks.masked_words.verbs import Filler
 from fastformer.warm_start import PAIRS, WORDS
 
 from .conftest import make_rows, write_csv
@@ -150,6 +153,24 @@ def test_blanks_are_filled(run, tmp_path):
     assert set(list(first[0])[:4]) == set(ANIMALS)
     assert set(list(first[1])[:4]) == set(COLOURS)
     assert 0.9 < sum(first[0].values()) <= 1.0001
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_the_text_around_a_blank_is_encoded_as_a_whole_text_is(run, marked):
+    """With byte pairs a blank stands for its space too; special tokens stand around all of it, once."""
+    filler, text = Filler(open_run(run)), "the sum of the array"
+    filler.tokenizer = train_tokenizer("bpe", [text] * 9, vocab_size=400, min_frequency=1)
+    if marked:
+        marks = [(mark, filler.tokenizer.convert_tokens_to_ids(mark)) for mark in ("[UNK]", "[PAD]")]
+        backend = filler.tokenizer.backend_tokenizer
+        backend.post_processor = TemplateProcessing(single="[UNK] $A [PAD]", special_tokens=marks)
+    [whole], _ = encode_batch(filler.tokenizer, [text])
+    tokens = filler.tokenizer.convert_ids_to_tokens(whole)
+    expected = ["[MASK]" if token == "Ġsum" else token for token in tokens]
+    assert "[MASK]" in expected
+    assert filler.tokenizer.convert_ids_to_tokens(filler._encode("the [MASK] of the array")) == expected
+    start, end = (tokens[:1], tokens[-1:]) if marked else ([], [])
+    assert filler.tokenizer.convert_ids_to_tokens(filler._encode("[MASK]")) == [*start, "[MASK]", *end]
 
 
 def test_transformers_fills_blanks_too(run):

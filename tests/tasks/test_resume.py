@@ -1,6 +1,7 @@
 """Interrupted and resumed equals uninterrupted."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from safetensors.torch import load_file
 import fastformer.training
 from fastformer.errors import Interrupted, UserError
 from fastformer.resuming import note_seconds, seconds_spent
-from fastformer.run_folder import last_complete_checkpoint, open_run
+from fastformer.run_folder import last_complete_checkpoint, open_run, unharmed
 from fastformer.tasks.classification import train
 
 quiet = {"show_progress": False, "epochs": 3}
@@ -112,3 +113,43 @@ def test_ctrl_c_on_the_command_line(files, tmp_path):
     assert process.returncode == 130
     assert "--resume" in errors
     assert "Traceback" not in errors
+
+
+def test_a_run_that_was_moved_ends_with_its_best_epoch(files, tmp_path, stop_after, monkeypatch):
+    """A checkpoint knows the best one by its path."""
+    scores = iter([0.9, 0.5, 0.4])
+
+    def falling(*args):
+        return {"accuracy": 0.0, "negative_log_loss": next(scores), "accuracy_and_macro_f": 0.0}
+
+    monkeypatch.setattr(fastformer.tasks.classification.fit, "validation_scores", falling)
+    with monkeypatch.context():
+        stop_after(27)
+        with pytest.raises(Interrupted):
+            train(files["train"], output=tmp_path / "here", **quiet)
+    best = load_file(tmp_path / "here" / "checkpoints" / "steps" / "checkpoint-9" / "model.safetensors")
+    monkeypatch.undo()
+    (tmp_path / "here").rename(tmp_path / "there")
+    train(files["train"], output=tmp_path / "there", resume=True, **quiet)
+    found = load_file(tmp_path / "there" / "model.safetensors")
+    name = "fastformer.embeddings.word_embeddings.weight"
+    assert torch.equal(found[name], best[name])
+
+
+def test_two_trainings_never_share_a_folder(files, tmp_path):
+    with unharmed(tmp_path / "run"), pytest.raises(UserError, match="run: another command is writing there"):
+        train(files["train"], output=tmp_path / "run", **quiet)
+    train(files["train"], output=tmp_path / "run", **{**quiet, "epochs": 1})  # free again
+
+
+def test_a_lost_checkpoint_of_the_best_epoch_is_told(files, tmp_path, monkeypatch):
+    save = fastformer.training._Watch.on_save
+
+    def lose(self, args, state, control, **kwargs):
+        save(self, args, state, control, **kwargs)
+        if state.global_step == 27:
+            shutil.rmtree(self.folder / "steps")
+
+    monkeypatch.setattr(fastformer.training._Watch, "on_save", lose)
+    with pytest.raises(UserError, match="the checkpoint of the best epoch was deleted"):
+        train(files["train"], output=tmp_path / "run", **quiet)

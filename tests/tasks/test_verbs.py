@@ -253,6 +253,15 @@ class TestMistakes:
         (tmp_path / "run" / "model.safetensors").write_bytes(b"not weights")
         self.check("the model cannot be loaded", evaluate, open_run(tmp_path / "run"), files["test"])
 
+    def test_a_damaged_configuration(self, run_folder, files, tmp_path):
+        shutil.copytree(run_folder, tmp_path / "run")
+        config = json.loads((run_folder / "config.json").read_text())
+        (tmp_path / "run" / "config.json").write_text(json.dumps({**config, "hidden_size": 16.5}))
+        self.check("the model cannot be loaded", evaluate, open_run(tmp_path / "run"), files["test"])
+
+    def test_a_training_that_diverges(self, files, tmp_path):
+        self.check("the training diverged", train, files["train"], output=tmp_path / "run", learning_rate=1e30)
+
     def test_only_safetensors_are_loaded(self, run_folder, files, tmp_path):
         shutil.copytree(run_folder, tmp_path / "run")
         os.rename(tmp_path / "run" / "model.safetensors", tmp_path / "run" / "pytorch_model.bin")

@@ -1,6 +1,7 @@
 """The command line: a verb calls the function of the same name and prints what it returns."""
 
 import sys
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated
 
@@ -65,6 +66,9 @@ for _verb in (evaluate, predict, embed, recommend, ensemble, summarize, explain,
 
 def main() -> None:
     """Entry point: a user's mistake is one line and exit code 2, Ctrl-C is 130."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # files are UTF-8 on every system; a terminal shows what it can
+            stream.reconfigure(**({"errors": "backslashreplace"} if stream.isatty() else {"encoding": "utf-8"}))
     try:
         app()
     except UserError as error:

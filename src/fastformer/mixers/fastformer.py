@@ -197,12 +197,17 @@ class FastformerMixer(nn.Module):
     def folded(self, dtype: torch.dtype) -> Folded:
         """`Folded` of the present weights; without gradients it is kept until a weight changes or `eval()` is called.
 
-        torch does not count a change made through `weight.data`: call `eval()` after one.
+        torch counts neither a change made through `weight.data`, so call `eval()` after one, nor a fused optimizer's:
+        nothing is kept from before a pass with gradients, nor while there are any.
         """
-        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        if torch.compiler.is_compiling():
+            return self._fold(dtype)
+        if torch.is_grad_enabled():
+            self._kept = None
             return self._fold(dtype)
         weights = list(self.parameters())
-        if any(weight.is_inference() for weight in weights):  # these do not count their changes
+        # Those of inference mode do not count their changes.
+        if any(weight.is_inference() or weight.grad is not None for weight in weights):
             return self._fold(dtype)
         state = dtype, [(weight.data_ptr(), weight._version) for weight in weights]
         kept = self._kept

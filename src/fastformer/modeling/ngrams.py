@@ -19,7 +19,7 @@ def pair_rows(before: Tensor | np.ndarray, after: Tensor | np.ndarray, buckets: 
 
 def bigram_rows(ids: Tensor, mask: Tensor, buckets: int) -> Tensor:
     """`pair_rows` of each token and its left neighbour; 0 where one of them is padding."""
-    both = mask[:, :-1] & mask[:, 1:]
+    ids, both = ids.long(), mask[:, :-1] & mask[:, 1:]  # 32 bits would overflow
     return F.pad(pair_rows(ids[:, :-1], ids[:, 1:], buckets) * both, (1, 0))
 
 

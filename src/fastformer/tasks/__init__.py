@@ -1,10 +1,11 @@
 """Tasks: each a package with the same insides (data, metrics, presets, the verbs) on the shared encoder."""
 
 import importlib
+import math
 from collections.abc import Iterable
 from types import ModuleType
 
-from fastformer.errors import UserError
+from fastformer.errors import UserError, diverged
 from fastformer.mixers import available_mixers
 
 TASKS = {
@@ -30,3 +31,10 @@ def check_training(mixers: Iterable[str], sources: Iterable[str | None]) -> None
             raise UserError(f"unknown mixer {name!r}; choose from {', '.join(available_mixers())}")
     if "-" in sources:
         raise UserError("training reads its data more than once: give files, not standard input")
+
+
+def perplexity(loss: float) -> float:
+    """exp of the mean loss of a word: among how many equally likely words the model is left to guess."""
+    if not loss < 700:  # nan, or more than a float holds
+        raise diverged()
+    return math.exp(loss)

@@ -127,3 +127,6 @@ def test_sentences_end_at_stops_and_new_lines():
         "我吃饭。",
         "我睡觉。",
     ]
+    assert len(sentences("राम घर गया। वह सो गया। फिर वह उठा।")) == 3
+    assert len(sentences("هل نام؟ نعم نام. لا")) == 3
+    assert len(sentences("وہ گیا۔ وہ آیا۔")) == 2

@@ -1,5 +1,7 @@
 """ROUGE against numbers counted by hand, in several scripts; intervals; baselines."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -91,3 +93,12 @@ def test_a_perfect_summary():
     found = rouge(["Same words."] * 3, ["Same words."] * 3)
     assert found["rouge1"] == found["rougeLsum"] == 100
     assert found["intervals"]["rouge1"] == [100, 100]
+
+
+def test_intervals_of_many_documents_take_little_memory():
+    scores = np.random.default_rng(0).random((20_000, 4))
+    tracemalloc.start()
+    mean_and_interval(scores)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 10 * scores.nbytes

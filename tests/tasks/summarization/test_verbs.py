@@ -1,5 +1,6 @@
 """Train, evaluate, predict, summarize and embed, from files to files."""
 
+import gzip
 import io
 import json
 import shutil
@@ -10,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import fastformer.training
@@ -301,3 +302,35 @@ def test_the_papers_table_of_hyper_parameters():
         assert (preset.model["projection_size"], preset.model["decoder_layers"]) == (64, 4)
         assert "copy_mechanism" not in preset.model
     assert get_preset("paper-pubmed", "transformer").max_length == 512
+
+
+def test_a_training_that_diverges_is_one_line(files, tmp_path):
+    with pytest.raises(UserError, match="the training diverged; lower --learning-rate"):
+        train(files["train"], output=tmp_path / "run", preset=TINY, epochs=1, learning_rate=1e30, **quiet)
+
+
+@pytest.mark.parametrize("damage", ["cut", "overwritten", "plain"])
+def test_a_damaged_archive_is_told_in_one_line(run_folder, tmp_path, monkeypatch, capsys, damage):
+    whole = bytearray(gzip.compress(b"The cat sleeps on the mat. " * 2000))
+    content = {"cut": whole[:40], "overwritten": whole[:20] + b"\xff" * 20 + whole[40:], "plain": b"not compressed"}
+    (tmp_path / "article.txt.gz").write_bytes(bytes(content[damage]))
+    for verb in ("summarize", "predict"):
+        code, out, said = run_cli(monkeypatch, capsys, verb, run_folder, tmp_path / "article.txt.gz")
+        assert (code, out) == (2, "")
+        assert "article.txt.gz: not a whole gzip file" in said.splitlines()[-1]
+
+
+def test_a_damaged_run_is_told(run_folder, tmp_path):
+    shutil.copytree(run_folder, tmp_path / "run")
+    (tmp_path / "run" / "generation_config.json").write_text("{")
+    with pytest.raises(UserError, match="the model cannot be loaded"):
+        Summarizer.of(open_run(tmp_path / "run"))
+    shutil.copy(run_folder / "generation_config.json", tmp_path / "run")
+    weights = load_file(run_folder / "model.safetensors")
+    save_file(
+        {name: weight for name, weight in weights.items() if not name.startswith("decoder.layers.0.")},
+        tmp_path / "run" / "model.safetensors",
+        metadata={"format": "pt"},
+    )
+    with pytest.raises(UserError, match=r"the model cannot be loaded \(model.safetensors has no decoder.layers.0"):
+        Summarizer.of(open_run(tmp_path / "run"))

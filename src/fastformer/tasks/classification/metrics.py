@@ -6,6 +6,7 @@ import numpy as np
 from scipy.special import expit, softmax
 from sklearn.metrics import accuracy_score, f1_score, log_loss, mean_absolute_error, mean_squared_error, r2_score
 
+from fastformer.errors import diverged
 from fastformer.tasks.classification.data import LabelKind, LabelSpace
 
 FEW = 1000  # held-out texts
@@ -81,6 +82,8 @@ def mean_log_loss(space: LabelSpace, chances: np.ndarray, labels: np.ndarray) ->
 
 def validation_scores(space: LabelSpace, logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     """`scores`, and the values that may pick the best epoch."""
+    if not np.isfinite(logits).all():
+        raise diverged()
     found = scores(space, logits, labels)
     if space.kind == "single":
         found["accuracy_and_macro_f"] = (found["accuracy"] + found["macro_f"]) / 2

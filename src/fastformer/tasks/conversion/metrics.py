@@ -7,7 +7,7 @@ from scipy.special import expit
 from sklearn.metrics import log_loss, roc_auc_score
 
 from fastformer.colors import OURS
-from fastformer.errors import UserError
+from fastformer.errors import diverged
 from fastformer.files import writing_aside
 from fastformer.tasks.classification.metrics import calibration_error
 
@@ -21,7 +21,7 @@ def scores(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     over events.
     """
     if not np.isfinite(probabilities).all():
-        raise UserError("scores are not finite numbers: the training diverged; lower --learning-rate")
+        raise diverged()
     found = {} if labels.min() == labels.max() else {"auc": float(roc_auc_score(labels, probabilities))}
     # One class, "converted", which is predicted always and right where the label is 1.
     error = calibration_error(probabilities[:, None], 1 - labels)

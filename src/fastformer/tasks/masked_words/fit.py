@@ -19,6 +19,7 @@ from fastformer.machine import peak_memory_gb
 from fastformer.modeling import FastformerConfig, FastformerForMaskedLM
 from fastformer.progress import progress_bar, say
 from fastformer.resuming import begin, check_same_data, seconds_spent
+from fastformer.tasks import perplexity
 from fastformer.tasks.classification.presets import Preset
 from fastformer.tasks.masked_words.objective import MaskedWordLearner
 from fastformer.training import train_model
@@ -129,15 +130,12 @@ def fit_masked_words(
 
 
 def validation_scores(hidden: np.ndarray) -> dict[str, float]:
-    """Scores of hidden words, given the loss of each and whether it was found: (hidden words, 2).
-
-    Perplexity is exp of the mean loss: among how many equally likely words the model is left to guess.
-    """
+    """Scores of hidden words, given the loss of each and whether it was found: (hidden words, 2)."""
     if not len(hidden):
         raise UserError("no word of the texts to score on can be hidden; give more text")
     loss, found = hidden.astype(np.float64).mean(axis=0)
-    perplexity = float(np.exp(loss))
-    return {"perplexity": perplexity, "accuracy": float(found), "negative_perplexity": -perplexity}
+    among = perplexity(loss)
+    return {"perplexity": among, "accuracy": float(found), "negative_perplexity": -among}
 
 
 def _tokenizer(train: Texts, preset: Preset, folder: Path, show: bool) -> PreTrainedTokenizerBase:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -191,9 +192,18 @@ class Filler:
         ]
 
     def _encode(self, text: str) -> np.ndarray:
-        """Token ids with the mask token at each blank: the tokenizers read "[MASK]" in a text as text."""
-        parts, _ = encode_batch(self.tokenizer, text.split(BLANK))
-        ids = [parts[0]]
-        for part in parts[1:]:
-            ids += [np.array([self.tokenizer.mask_token_id], dtype=np.int32), part]
-        return np.concatenate(ids)[: self.tokenizer.model_max_length]
+        """Token ids with the mask token at each blank: the tokenizers read "[MASK]" in a text as text.
+
+        A blank is a word and the space before it, as byte pairs have words. A foreign tokenizer's own special tokens
+        stand around the whole, not around each part.
+        """
+        *before_blanks, last = text.split(BLANK)
+        parts, _ = encode_batch(self.tokenizer, [*(part.rstrip(" ") for part in before_blanks), last])
+        marks = self.tokenizer.num_special_tokens_to_add()
+        is_mark = self.tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
+        first = min(marks, sum(takewhile(bool, is_mark)))
+        blank, ids = np.array([self.tokenizer.mask_token_id], dtype=np.int32), []
+        for part in parts:
+            ids += [part[first : len(part) - marks + first], blank]
+        inside = np.concatenate(ids[:-1])[: self.tokenizer.model_max_length - marks]
+        return np.concatenate([parts[0][:first], inside, parts[0][len(parts[0]) - marks + first :]])

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fastformer.errors import UserError
+from fastformer.errors import UserError, diverged
 
 METRICS = {"auc": "AUC", "mrr": "MRR", "ndcg@5": "nDCG@5", "ndcg@10": "nDCG@10"}  # as people write them
 _MOST_VALUES = 1 << 22  # of a matrix: larger ones would only miss the processor's cache
@@ -99,4 +99,4 @@ def _check(scores: np.ndarray, offsets: np.ndarray) -> None:
     if len(scores) != offsets[-1]:
         raise ValueError(f"{len(scores)} scores for {offsets[-1]} candidates")
     if not np.isfinite(scores).all():
-        raise UserError("scores are not finite numbers: the training diverged; lower --learning-rate")
+        raise diverged()

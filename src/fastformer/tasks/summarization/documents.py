@@ -11,6 +11,7 @@ A new line ends a sentence. White space is otherwise of no meaning: runs of it b
 
 import os
 import re
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,10 +31,10 @@ SUMMARY_COLUMNS = ("summary", "abstract", "abstract_text", "highlights", "headli
 
 _STORY = ".story"
 _HIGHLIGHT = "@highlight"
-_ENDS = re.compile(r"""[.!?…。！？]["'\u201d\u2019)\]]*$""")
+_ENDS = re.compile(r"""[.!?…。！？।॥۔؟]["'\u201d\u2019)\]]*$""")
 _SENTENCE_MARK = re.compile(r"</?S>")
 _PARAGRAPHS = re.compile(r"\n\s*\n")
-_IDEOGRAPHIC_STOP = re.compile(r"(?<=[。！？])")
+_IDEOGRAPHIC_STOP = re.compile(r"(?<=[。！？।॥۔؟])")
 _BUILTIN_SUMMARY_WORDS = range(3, 31)
 _BUILTIN_ARTICLE_WORDS = 10
 
@@ -203,5 +204,8 @@ def _json_in_txt(source: str) -> Format | None:
     """Cohan et al. call their JSON lines train.txt."""
     if not os.path.isfile(source) or not source.lower().removesuffix(".gz").endswith(".txt"):
         return None
-    with opened(source) as file:
-        return "jsonl" if file.peek(1).startswith(b"{") else None
+    try:
+        with opened(source) as file:
+            return "jsonl" if file.peek(1).startswith(b"{") else None
+    except (OSError, EOFError, zlib.error):  # whoever reads the whole file says what is wrong with it
+        return None

@@ -80,8 +80,9 @@ def rouge_of_each(written: Iterable[str], references: Iterable[str], language: s
 def mean_and_interval(scores: np.ndarray, seed: int = 0) -> dict[str, Any]:
     """Mean of each measure in percent, and `intervals`: the ends of its 95% bootstrap interval."""
     count = len(scores)
-    drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=DRAWS)  # how often each
-    low, high = np.quantile(drawn @ scores / count, [0.025, 0.975], axis=0)
+    random, chances = np.random.default_rng(seed), np.full(count, 1 / count)
+    means = [random.multinomial(count, chances) @ scores / count for _ in range(DRAWS)]  # how often each is drawn
+    low, high = np.quantile(means, [0.025, 0.975], axis=0)
     return {
         **{name: _percent(value) for name, value in zip(ROUGE, scores.mean(axis=0), strict=True)},
         "intervals": {name: [_percent(a), _percent(b)] for name, a, b in zip(ROUGE, low, high, strict=True)},

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import Seq2SeqLMOutput
 
 from fastformer.modeling import FastformerForConditionalGeneration
+from fastformer.tasks import perplexity
 from fastformer.tasks.summarization.data import IGNORED
 
 
@@ -52,10 +53,7 @@ class SummaryLearner(FastformerForConditionalGeneration):
 
 
 def validation_scores(sums: np.ndarray) -> dict[str, float]:
-    """Scores from the sums of each document, (documents, 3).
-
-    Perplexity is exp of the mean loss: among how many equally likely words the model is left to guess the next one.
-    """
+    """Scores from the sums of each document, (documents, 3)."""
     loss, right, words = sums.astype(np.float64).sum(axis=0)
     loss /= words
-    return {"perplexity": float(np.exp(loss)), "accuracy": float(right / words), "log_likelihood": -float(loss)}
+    return {"perplexity": perplexity(loss), "accuracy": float(right / words), "log_likelihood": -float(loss)}

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from torch import Tensor
 
-from fastformer.data.formats import decode, opened
+from fastformer.data.formats import decode, guard, opened
 from fastformer.errors import UserError
 from fastformer.inference import TextRunner
 from fastformer.modeling.pooling import MeanPooling
@@ -205,7 +205,7 @@ def _read_document(source: str) -> str:
         raise UserError(f"{source}: no such file; give a text file, or - for standard input")
     else:
         with opened(source) as file:
-            text = "".join(decode(file, name))
+            text = "".join(guard(name, decode(file, name)))
     if not (text := tidy(text)):
         raise UserError(f"{name}: the document is empty; give one with words in it")
     return text
