@@ -48,6 +48,8 @@ def test_training_learns_and_leaves_a_run(run_folder):
     times = [epoch["seconds"] for epoch in metrics["epochs"]]
     assert times == sorted(times)
     assert times[-1] <= metrics["train_seconds"]
+    assert metrics["sample"]["documents"] == 12
+    assert (run_folder / "course.png").read_bytes().startswith(b"\x89PNG")
     assert list(metrics["test"]["summaries"]) == ["model", "lead 3", "random 3", "lead 1", "random 1"]
     assert (run_folder / "generation_config.json").is_file()
     assert not (run_folder / "checkpoints").exists()
@@ -195,9 +197,10 @@ def test_resumed_training_ends_with_the_same_weights(files, tmp_path, monkeypatc
 def test_the_course_is_rouge_without_beams_and_changes_nothing(files, tmp_path, monkeypatch):
     options = {"preset": TINY, "epochs": 2, **quiet}
     metrics = train(files["train"], files["test"], output=tmp_path / "scored", **options)
-    found = evaluate(open_run(tmp_path / "scored"), files["test"], beams=1, **quiet)["summaries"]["model"]
-    assert metrics["validation"]["rouge1"] == found["rouge1"] > 0
-    monkeypatch.setattr(fit, "_sample_scorer", lambda *_: lambda learner: 0.0)
+    found = evaluate(open_run(tmp_path / "scored"), files["test"], beams=1, **quiet)["summaries"]
+    assert metrics["validation"]["rouge1"] == found["model"]["rouge1"] > 0
+    assert metrics["sample"]["baselines"] == {name: found[name]["rouge1"] for name in found if name != "model"}
+    monkeypatch.setattr(fit.Sample, "score", lambda *_: 0.0)
     train(files["train"], files["test"], output=tmp_path / "unscored", **options)
     scored, unscored = (load_file(tmp_path / name / "model.safetensors") for name in ("scored", "unscored"))
     assert all(torch.equal(scored[name], unscored[name]) for name in scored)

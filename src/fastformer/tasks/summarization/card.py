@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from fastformer.tasks.summarization.course import COURSE_FILE
 from fastformer.tasks.summarization.metrics import ROUGE
 
 
@@ -39,6 +40,8 @@ def model_card(record: dict[str, Any], metrics: dict[str, Any], name: str) -> st
         f"{found['accuracy']:.1%} of the next words are right. Mixer `{record['mixer']}`, preset `{record['preset']}`, "
         f"seed {settings['training']['seed']}, {metrics['parameters']:,} parameters; articles are cut at "
         f"{settings['max_length']:,} tokens, summaries have at most {settings['max_summary_length']:,}.",
+        "",
+        f"![Course of the training]({COURSE_FILE})",
         "",
         "```bash",
         f"fastformer summarize {name} article.txt",

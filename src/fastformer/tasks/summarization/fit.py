@@ -1,9 +1,8 @@
 """From documents to a trained summarizer: the path behind `fastformer train summarization`."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,10 @@ from fastformer.machine import peak_memory_gb
 from fastformer.modeling import FastformerConfig, FastformerForConditionalGeneration
 from fastformer.progress import progress_bar
 from fastformer.resuming import begin, check_same_data, seconds_spent
+from fastformer.tasks.summarization.course import Sample
 from fastformer.tasks.summarization.data import DocumentCollator, Pairs, add_end_token, encode_documents, hold_out
 from fastformer.tasks.summarization.documents import Documents
-from fastformer.tasks.summarization.metrics import LanguageDetector, rouge_of_each
+from fastformer.tasks.summarization.metrics import LanguageDetector
 from fastformer.tasks.summarization.objective import SummaryLearner, validation_scores
 from fastformer.tasks.summarization.presets import Preset
 from fastformer.tasks.summarization.writing import Summarizer
@@ -27,7 +27,6 @@ from fastformer.training import train_model
 from fastformer.warm_start import kind_of, pair_rows_of, warm_start
 
 _SCORES = ("seconds", "perplexity", "accuracy", "rouge1")  # of every epoch
-_SAMPLE = 100  # validation documents that are summarized after every epoch
 
 
 @dataclass
@@ -42,11 +41,12 @@ class Fitted:
     tokens: int  # of the articles and summaries trained on
     seconds: float
     history: list[dict[str, Any]]  # validation scores of every epoch
+    sample: Sample
 
     def metrics(self) -> dict[str, Any]:
         """What metrics.json says of the training. `epochs` is its course: when each ended, and how well it did.
 
-        `rouge1` is of a sample, written without beams.
+        Its `rouge1` is of a sample, written without beams; `sample` has that of sentences of these documents.
         """
         epochs = [{name: epoch[f"eval_{name}"] for name in _SCORES} for epoch in self.history]
         return {
@@ -57,6 +57,10 @@ class Fitted:
             "parameters": self.model.num_parameters(),
             "validation": min(epochs, key=lambda epoch: epoch["perplexity"]),
             "epochs": epochs,
+            "sample": {
+                "documents": len(self.sample.documents),
+                "baselines": self.sample.baselines(self.preset.training.seed),
+            },
         }
 
 
@@ -103,7 +107,8 @@ def fit_summarizer(
     config, language = model_config(preset, mixer, tokenizer), language or detector.language()
     model = FastformerForConditionalGeneration(config)  # before the seed is set: it may not change what is learned
     model.generation_config = generation_config(preset, model.config, tokenizer)
-    rouge1 = _sample_scorer(model, tokenizer, train if validation is None else validation, validating, language)
+    sample = Sample.of(train if validation is None else validation, validating, language)
+    writer = Summarizer(model, tokenizer, beams=1)
     set_seed(preset.training.seed)
     learner = SummaryLearner(config)
     if init is not None and not resume:  # a checkpoint has all weights
@@ -117,7 +122,7 @@ def fit_summarizer(
         collate=DocumentCollator(tokenizer.pad_token_id),
         compute_metrics=lambda result: {
             **validation_scores(result.predictions),
-            "rouge1": rouge1(learner),
+            "rouge1": sample.score(writer, learner),
             "seconds": round(time.monotonic() - started, 1),
         },
         best_metric="log_likelihood",
@@ -136,32 +141,8 @@ def fit_summarizer(
         tokens=tokens,
         seconds=time.monotonic() - started,
         history=history,
+        sample=sample,
     )
-
-
-def _sample_scorer(
-    model: FastformerForConditionalGeneration,
-    tokenizer: PreTrainedTokenizerBase,
-    documents: Documents,
-    validating: Pairs,
-    language: str,
-) -> Callable[[SummaryLearner], float]:
-    """ROUGE-1 of a learner on a few of the validation documents: perplexity does not tell how well it writes.
-
-    `model` writes, without beams for speed, with the weights of the learner at that time.
-    """
-    places = np.linspace(0, len(validating) - 1, min(_SAMPLE, len(validating)), dtype=int)
-    rows = set(validating.indices[places].tolist())
-    sample = [document for row, document in enumerate(islice(documents, 1 + max(rows))) if row in rows]
-    summarizer = Summarizer(model, tokenizer, beams=1)
-
-    def score(learner: SummaryLearner) -> float:
-        model.to(learner.device).load_state_dict(learner.state_dict())
-        written = [one.summary for one in summarizer(document.article for document in sample)]
-        scores = rouge_of_each(written, [document.summary for document in sample], language)
-        return round(100 * float(scores[:, 0].mean()), 2)
-
-    return score
 
 
 def _tokenizer(

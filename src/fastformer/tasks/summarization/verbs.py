@@ -17,6 +17,7 @@ from fastformer.run_folder import CHECKPOINTS, Run, claim_output, save_results, 
 from fastformer.tasks import check_training
 from fastformer.tasks.summarization.baselines import baseline_summaries
 from fastformer.tasks.summarization.card import model_card
+from fastformer.tasks.summarization.course import COURSE_FILE, plot_course
 from fastformer.tasks.summarization.documents import Documents, read_documents, tidy
 from fastformer.tasks.summarization.fit import fit_summarizer
 from fastformer.tasks.summarization.metrics import ENGLISH, language_code, rouge
@@ -101,6 +102,7 @@ def train(
     }
     card = model_card(record, metrics, name)
     save_run(folder, fitted.model, fitted.tokenizer, record=record, metrics=metrics, card=card)
+    plot_course(metrics, folder / COURSE_FILE, name)
     if test:  # last, for it takes long: whatever happens, the model is safe
         summarizer = Summarizer(fitted.model, fitted.tokenizer)
         metrics["test"] = _score(summarizer, documents["test"], fitted.language, seed, show_progress)

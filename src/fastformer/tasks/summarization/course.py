@@ -1,0 +1,87 @@
+"""The course of a training: a few validation documents, summarized after every epoch, and a picture of how well."""
+
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastformer.colors import COLORS, OURS
+from fastformer.files import writing_aside
+from fastformer.tasks.summarization.baselines import baseline_summaries
+from fastformer.tasks.summarization.data import Pairs
+from fastformer.tasks.summarization.documents import Document, Documents
+from fastformer.tasks.summarization.metrics import rouge_of_each
+from fastformer.tasks.summarization.objective import SummaryLearner
+from fastformer.tasks.summarization.writing import Summarizer
+
+COURSE_FILE = "course.png"
+_SAMPLE = 100  # documents
+_SECONDS = {"hours": 3600, "minutes": 60, "seconds": 1}
+
+
+@dataclass
+class Sample:
+    """A few of the validation documents, to be summarized now and then: perplexity does not tell how well it writes."""
+
+    documents: list[Document]
+    language: str
+
+    @classmethod
+    def of(cls, documents: Documents, validating: Pairs, language: str) -> "Sample":
+        """Draw it evenly from the `documents` that `validating` has."""
+        places = np.linspace(0, len(validating) - 1, min(_SAMPLE, len(validating)), dtype=int)
+        rows = set(validating.indices[places].tolist())
+        drawn = [document for row, document in enumerate(islice(documents, 1 + max(rows))) if row in rows]
+        return cls(drawn, language)
+
+    def score(self, writer: Summarizer, learner: SummaryLearner) -> float:
+        """ROUGE-1 of what `writer` writes with the weights that the learner has by now."""
+        writer.model.to(learner.device).load_state_dict(learner.state_dict())
+        return self._rouge1([one.summary for one in writer(document.article for document in self.documents)])
+
+    def baselines(self, seed: int) -> dict[str, float]:
+        """ROUGE-1 of sentences of the articles."""
+        found = baseline_summaries([document.article for document in self.documents], seed)
+        return {name: self._rouge1(summaries) for name, summaries in found.items()}
+
+    def _rouge1(self, summaries: list[str]) -> float:
+        scores = rouge_of_each(summaries, [document.summary for document in self.documents], self.language)
+        return round(100 * float(scores[:, 0].mean()), 2)
+
+
+def plot_course(metrics: dict[str, Any], path: str | Path, title: str) -> None:
+    """Write a PNG of `Fitted.metrics()`: ROUGE-1 of the sample, and of sentences of its articles; perplexity below."""
+    from matplotlib.figure import Figure
+
+    epochs, sample = metrics["epochs"], metrics["sample"]
+    unit, seconds = next(
+        (unit, size) for unit, size in _SECONDS.items() if epochs[-1]["seconds"] > 2 * size or size == 1
+    )
+    times = [epoch["seconds"] / seconds for epoch in epochs]
+
+    figure = Figure(figsize=(8, 6), dpi=150, layout="constrained")
+    axes, below = figure.subplots(2, 1, height_ratios=(3, 2), sharex=True)
+    line = {"color": OURS, "marker": "o", "markersize": 5, "linewidth": 2.2}
+    axes.plot(times, [epoch["rouge1"] for epoch in epochs], **line, label="the model")
+    for place, (name, rouge1) in enumerate(sample["baselines"].items()):
+        axes.axhline(
+            rouge1, color=COLORS[place], linewidth=1.3, linestyle="-." if "random" in name else "--", label=name
+        )
+    axes.set_ylabel("ROUGE-1 (%)")
+    figure.legend(loc="outside lower center", ncols=1 + len(sample["baselines"]), frameon=False, fontsize=9)
+    axes.set_title(title, loc="left", fontsize=13, fontweight="bold", pad=24)
+    caption = f"after every epoch; ROUGE-1 of {sample['documents']:,} validation documents, written without beams"
+    axes.text(0, 1.025, caption, transform=axes.transAxes, fontsize=8.5, color="#555555")
+    below.plot(times, [epoch["perplexity"] for epoch in epochs], **line)
+    below.set_ylabel("perplexity")
+    below.set_xlabel(f"time of training ({unit})")
+    for panel in (axes, below):
+        panel.set_xlim(left=0)
+        panel.grid(color="#DDDDDD", linewidth=0.8)
+        panel.set_axisbelow(True)
+        panel.tick_params(labelsize=9)
+        panel.spines[["top", "right"]].set_visible(False)
+    with writing_aside(path) as aside:
+        figure.savefig(aside, format="png")
