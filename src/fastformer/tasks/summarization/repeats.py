@@ -1,10 +1,13 @@
 """No run of words twice in a summary.
 
 `no_repeat_ngram_size` of transformers counts pieces of words: with three, a name of three pieces could be written once
-only, and the second time it would be broken off. Here a word is what stands between white space, and one character in
-scripts without spaces. After words a b, no word may begin with the piece that began c, if a b c were written before: so
-what is begun is always finished. Where every token is a word, both rules are the same.
+only, and the second time it would be broken off. Here a word is what stands between white space, or one character in
+scripts without spaces; two are the same if they read the same, after a space, a new line or at the start. After words
+a b, no word may begin with a piece that c began or begins with, if a b c were written before: so what is begun is
+always finished. Where every token is a word, both rules are the same.
 """
+
+from functools import cache
 
 import torch
 from tokenizers import Regex, normalizers
@@ -14,13 +17,18 @@ from transformers import LogitsProcessor, PreTrainedTokenizerBase
 from fastformer.data.tokenizers import UNSPACED
 
 _BEGINS_WITHOUT_SPACE = normalizers.Replace(Regex(rf"\A[{UNSPACED}]"), " ")
+_PART = "\ufffd"  # how a part of a character reads
 
 
 class NoRepeatedWords(LogitsProcessor):
     """Rules out what would repeat a run of `count` words; `input_ids` begin with a start token."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, count: int):
-        self.beginnings, self.count = word_beginnings(tokenizer), count
+        self.tokenizer, self.count = tokenizer, count
+        reading = readings(tokenizer)
+        self.blanks = {piece for piece, text in reading.items() if text.isspace()}
+        self.beginnings = {piece for piece, text in reading.items() if begins_word(text)} - self.blanks
+        self.word, self.first_pieces = cache(self._word), cache(self._first_pieces)
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Scores (rows, vocabulary) with -inf at what each row must not begin now."""
@@ -31,19 +39,43 @@ class NoRepeatedWords(LogitsProcessor):
 
     def ruled_out(self, pieces: list[int]) -> list[int]:
         """The pieces that may not follow."""
-        places = [place for place, piece in enumerate(pieces) if place == 0 or piece in self.beginnings]
-        if len(places) < self.count:
+        starts = [place for place in range(len(pieces)) if self._begins_word(pieces, place)]
+        if len(starts) < self.count:
             return []
-        last = pieces[[*places, len(pieces)][len(places) + 1 - self.count] :]  # the last `count - 1` words
-        runs = zip(places, places[self.count - 1 :], strict=False)  # as many words, and where the next one begins
-        return [pieces[end] for start, end in runs if pieces[start:end] == last and pieces[end] in self.beginnings]
+        words = [self.word(*pieces[a:b]) for a, b in zip(starts, [*starts[1:], None], strict=True)]
+        before = self.count - 1
+        last = words[len(words) - before :]
+        again = [place for place in range(before, len(words)) if words[place - before : place] == last]
+        found = {piece for place in again for piece in (pieces[starts[place]], *self.first_pieces(words[place]))}
+        return list(found if pieces[-1] in self.blanks else found & self.beginnings)
+
+    def _begins_word(self, pieces: list[int], place: int) -> bool:
+        """Whether a word begins with this piece: by itself, or after nothing but white space."""
+        piece = pieces[place]
+        after_blank = place == 0 or pieces[place - 1] in self.blanks
+        return piece in self.beginnings or (after_blank and piece not in self.blanks)
+
+    def _word(self, *pieces: int) -> str | tuple[int, ...]:
+        """How a word reads; its pieces, if the last character is not complete."""
+        tokens = self.tokenizer.convert_ids_to_tokens([piece for piece in pieces if piece not in self.blanks])
+        text = self.tokenizer.convert_tokens_to_string(tokens).strip()
+        return pieces if _PART in text else text
+
+    def _first_pieces(self, word: str | tuple[int, ...]) -> set[int]:
+        """The pieces that begin a word, with a space before it and without."""
+        if not isinstance(word, str):
+            return set()
+        encoded = self.tokenizer([word, f" {word}"], add_special_tokens=False)["input_ids"]
+        return {next((piece for piece in pieces if piece not in self.blanks), -1) for pieces in encoded} - {-1}
 
 
-def word_beginnings(tokenizer: PreTrainedTokenizerBase) -> set[int]:
-    """The tokens that begin a word wherever they stand: after a letter they are read with a space before them."""
-    found = set()
-    for token, number in tokenizer.get_vocab().items():
-        after_a_letter = tokenizer.convert_tokens_to_string(["a", token])[1:]
-        if _BEGINS_WITHOUT_SPACE.normalize_str(after_a_letter)[:1].isspace():
-            found.add(number)
-    return found
+def readings(tokenizer: PreTrainedTokenizerBase) -> dict[int, str]:
+    """How each token reads after a letter, with the space before it if it has one."""
+    return {
+        number: tokenizer.convert_tokens_to_string(["a", token])[1:] for token, number in tokenizer.get_vocab().items()
+    }
+
+
+def begins_word(reading: str) -> bool:
+    """Whether a token that reads so begins a word wherever it stands."""
+    return _BEGINS_WITHOUT_SPACE.normalize_str(reading)[:1].isspace()
