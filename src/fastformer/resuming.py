@@ -33,11 +33,11 @@ def begin(checkpoints: Path, settings: dict[str, Any], resume: bool) -> bool:
         resume = False
     if resume:
         _check_same_settings(checkpoints, settings)
-    else:
-        shutil.rmtree(checkpoints, ignore_errors=True)
-    checkpoints.mkdir(parents=True, exist_ok=True)
+        return True
+    shutil.rmtree(checkpoints, ignore_errors=True)
+    checkpoints.mkdir(parents=True)
     write_json(checkpoints / CHECKPOINT_MARK, {"fastformer": __version__, **settings})
-    return resume
+    return False
 
 
 def seconds_spent(checkpoints: Path) -> float:
@@ -80,7 +80,9 @@ def check_same_arrays(checkpoints: Path, parts: dict[str, Sequence[np.ndarray]],
     """Remember a fingerprint of the arrays that each part of the data consists of; refuse to resume on others."""
     path = checkpoints / "data.json"
     fingerprint = {name: _fingerprint(arrays) for name, arrays in parts.items()}
-    if resume and path.is_file() and json.loads(path.read_text(encoding="utf-8")) != fingerprint:
+    if resume and path.is_file():
+        if json.loads(path.read_text(encoding="utf-8") or "null") == fingerprint:
+            return
         raise OtherRun(
             f"{checkpoints.parent}: the data has changed since the run was interrupted; "
             "give the same files to --resume, or --overwrite to start anew"

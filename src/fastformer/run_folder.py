@@ -4,19 +4,23 @@
     config.json         model configuration                 } read by transformers'
     model.safetensors   weights                             } from_pretrained
     tokenizer.json      tokenizer (and tokenizer_config.json)
+    generation_config.json  of a model that writes: beams, lengths
     metrics.json        results
     README.md           model card
+    news.parquet        the news that a recommender knows
+    course.png          the course of a summarizer's training
     model.onnx          in an export, in place of model.safetensors
     checkpoints/        only while training: what --resume continues from
 
 Files are written aside and renamed into place, so a full disk or a crash leaves an older run as it was.
 """
 
+import errno
 import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +45,7 @@ RUN_FILE = "run.json"
 CHECKPOINTS = "checkpoints"
 CHECKPOINT_MARK = "settings.json"  # in checkpoints/: says that they are ours
 _ASIDE = ".saving"
+_OPTIONAL = ("model.safetensors", MODEL_FILE, "generation_config.json", "news.parquet", "course.png")
 
 
 @dataclass
@@ -169,7 +174,8 @@ def _holds(path: Path, key: str) -> bool:
 
 def last_complete_checkpoint(folder: Path) -> Path | None:
     """The newest checkpoint that was written to its end (the trainer's state is written last)."""
-    complete = [path.parent for path in folder.glob("steps/checkpoint-*/trainer_state.json")]
+    states = folder.glob("steps/checkpoint-*/trainer_state.json")
+    complete = [path.parent for path in states if _holds(path, "best_model_checkpoint")]
     return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
 
@@ -177,7 +183,12 @@ def last_complete_checkpoint(folder: Path) -> Path | None:
 def unharmed(folder: Path) -> Iterator[None]:
     """Make `folder`, for this process alone; if training fails before its first checkpoint, leave it as it was."""
     made = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be written ({error.strerror}); give --output another place") from None
     with _locked(folder):
         try:
             yield
@@ -185,7 +196,8 @@ def unharmed(folder: Path) -> Iterator[None]:
             if last_complete_checkpoint(folder / CHECKPOINTS) is None:
                 shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
                 if made:
-                    folder.rmdir()
+                    with suppress(OSError):  # what was saved before it failed stays
+                        folder.rmdir()
             raise
 
 
@@ -254,6 +266,8 @@ def writing_run(folder: Path, record: dict[str, Any]) -> Iterator[Path]:
                 path.chmod((aside / RUN_FILE).stat().st_mode)
             # Without run.json it is no run: a crash between two renames cannot leave half of each.
             (folder / RUN_FILE).unlink(missing_ok=True)
+            for name in _OPTIONAL:  # what this run has of these comes now
+                (folder / name).unlink(missing_ok=True)
             for path in sorted(aside.iterdir(), key=lambda path: path.name == RUN_FILE):
                 os.replace(path, folder / path.name)
         finally:

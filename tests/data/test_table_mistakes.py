@@ -73,7 +73,7 @@ GOOD = '{"text": "x", "label": "a"}\n'
         ("a.csv.gz", gzip.compress(b"text,label\nx,a\n" * 99, mtime=0)[:-9], {}, "", "not a whole gzip file"),
         ("a.parquet", "PAR1 not at all PAR1", {}, "", "not a readable Parquet file ("),
         ("a.parquet.gz", gzip.compress(b"nonsense", mtime=0), {}, "", "not a readable Parquet file ("),
-        ("a.txt", "x\n", {}, "", "plain lines have no labels; give CSV"),
+        ("a.txt", "x\n", {}, "", "plain lines are texts alone; give CSV"),
         ("a.doc", "x\n", {}, "", "the name does not say what the file holds; end it in one of .csv"),
         (
             "a.csv",

@@ -241,6 +241,18 @@ def test_texts_of_one_source_may_share_it():
         model(encoder_outputs=encoded, **{**options, "decoder_input_ids": written[:4]})
 
 
+def test_the_configuration_decides_what_is_returned():
+    model, inputs = build(decoder_layers=3), {**source(), "decoder_input_ids": torch.randint(4, 40, (3, 4))}
+    found = model(**inputs)
+    assert found.past_key_values is not None
+    assert found.decoder_hidden_states is found.cross_attentions is None
+    model.config.use_cache, model.config.output_hidden_states, model.config.output_attentions = False, True, True
+    found = model(**inputs)
+    assert found.past_key_values is None
+    assert len(found.encoder_hidden_states) == 1 + model.config.num_hidden_layers
+    assert len(found.decoder_hidden_states) == 1 + len(found.cross_attentions) == 1 + model.config.decoder_layers
+
+
 def test_labels_become_decoder_inputs():
     model = build(decoder_start_token_id=2)
     labels = torch.tensor([[5, 6, 7], [8, 3, -100], [9, -100, -100]])

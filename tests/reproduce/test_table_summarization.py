@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fastformer.errors import UserError
+from fastformer.errors import Interrupted, UserError
 from fastformer.reproduce import grid, table_summarization
 from fastformer.reproduce.datasets import Dataset
 from fastformer.reproduce.recipes import Claim, Variant, load_recipe
@@ -148,6 +148,10 @@ def test_splits_may_be_folders_of_stories(tmp_path):
     assert found.about["rows_in_source"]["train"] == 3
     assert next(read_documents(found.files["test"])) == Document("Story 0 of test.", "A 0 .")
     assert prepare_summarization(dataset, scale, tmp_path, show_progress=False) == found
+    shutil.move(tmp_path / "data", tmp_path / "moved" / "data")
+    moved = prepare_summarization(dataset, scale, tmp_path / "moved", show_progress=False)
+    assert moved.about == found.about
+    assert all(Path(file).is_file() for file in moved.files.values())
 
 
 def test_test_rows_do_not_depend_on_a_validation_file(folder, tmp_path):
@@ -160,7 +164,10 @@ def test_test_rows_do_not_depend_on_a_validation_file(folder, tmp_path):
         prepare_summarization(Dataset("things", None, str(place)), scale, tmp_path / place.name, show_progress=False)
         for place in (folder, without)
     ]
-    assert list(found[1].files) == ["train", "test"]
+    given = list(read_documents(str(folder / "train.jsonl")))
+    training, validating = (list(read_documents(found[1].files[split])) for split in ("train", "validation"))
+    assert sorted(training + validating) == sorted(given)
+    assert len(validating) == found[1].about["rows"]["validation"] == round(len(given) / 10)
     assert len({Path(one.files["test"]).read_text(encoding="utf-8") for one in found}) == 1
 
 
@@ -172,7 +179,7 @@ def test_a_run_that_was_stopped_while_it_was_scored_is_scored(folder, tmp_path, 
     def stopped(*_):
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):
         patch.setattr(verbs, "_score", stopped)
         run_job(job, tmp_path / "run", False)
     trained = (tmp_path / "run" / "model.safetensors").stat().st_mtime_ns
@@ -188,5 +195,7 @@ def test_mistakes_are_one_line(folder, tmp_path):
         table_summarization([f"things={tmp_path}"], **options)
     with pytest.raises(UserError, match="unknown --scale 'huge'; choose from full, cpu, small"):
         table_summarization([f"things={folder}"], scale="huge", **options)
+    with pytest.raises(UserError, match=r"say which one it stands for, as in --data things:pubmed="):
+        table_summarization([f"things={folder}"], scale="full", **options)
     with pytest.raises(UserError, match="none.txt: no such GloVe file"):
         table_summarization([f"things={folder}"], glove="none.txt", **options)

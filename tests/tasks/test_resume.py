@@ -15,7 +15,7 @@ import fastformer.training
 from fastformer.errors import Interrupted, UserError
 from fastformer.resuming import note_seconds, seconds_spent
 from fastformer.run_folder import last_complete_checkpoint, open_run, unharmed
-from fastformer.tasks.classification import train
+from fastformer.tasks.classification import train, verbs
 
 quiet = {"show_progress": False, "epochs": 3}
 
@@ -93,11 +93,16 @@ def test_resuming_with_other_settings_or_data_is_refused(files, tmp_path, stop_a
 
 
 def test_a_half_written_checkpoint_is_passed_over(tmp_path):
-    for step, complete in ((5, True), (10, True), (15, False)):
+    for step, state in (
+        (5, '{"best_model_checkpoint": null}'),
+        (10, '{"best_model_checkpoint": "x"}'),
+        (15, ""),
+        (20, None),
+    ):
         folder = tmp_path / "steps" / f"checkpoint-{step}"
         folder.mkdir(parents=True)
-        if complete:
-            (folder / "trainer_state.json").write_text("{}")
+        if state is not None:
+            (folder / "trainer_state.json").write_text(state)
     assert last_complete_checkpoint(tmp_path).name == "checkpoint-10"
 
 
@@ -136,10 +141,23 @@ def test_a_run_that_was_moved_ends_with_its_best_epoch(files, tmp_path, stop_aft
     assert torch.equal(found[name], best[name])
 
 
-def test_two_trainings_never_share_a_folder(files, tmp_path):
+def test_two_trainings_never_share_a_folder(files, tmp_path, monkeypatch):
     with unharmed(tmp_path / "run"), pytest.raises(UserError, match="run: another command is writing there"):
         train(files["train"], output=tmp_path / "run", **quiet)
+    save = verbs.save_run
+
+    def save_run(folder, *rest, **named):
+        with pytest.raises(UserError, match="run: another command is writing there"), unharmed(folder):
+            pass
+        save(folder, *rest, **named)
+
+    monkeypatch.setattr(verbs, "save_run", save_run)  # until the very end
     train(files["train"], output=tmp_path / "run", **{**quiet, "epochs": 1})  # free again
+    for name in ("run.json", "course.png", "notes.txt"):
+        (tmp_path / "run" / name).touch()
+    train(files["train"], output=tmp_path / "run", **{**quiet, "epochs": 1}, overwrite=True)
+    assert (tmp_path / "run" / "notes.txt").exists()  # not ours
+    assert not (tmp_path / "run" / "course.png").exists()  # of the run that was there, a summarizer
 
 
 def test_a_lost_checkpoint_of_the_best_epoch_is_told(files, tmp_path, monkeypatch):

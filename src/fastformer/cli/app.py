@@ -77,6 +77,11 @@ def main() -> None:
     except Interrupted as stop:
         print(f"fastformer: {stop}", file=sys.stderr)
         sys.exit(130)
+    except SystemExit as end:
+        if end.code == 130:  # Ctrl-C, where there was nothing to keep
+            print("fastformer: stopped", file=sys.stderr)
+        raise
     except OSError as error:  # the machine's word against it: no permission, a broken disk, …
-        print(f"fastformer: {error.filename or 'the system'}: {error.strerror or error}", file=sys.stderr)
+        what = f"{error.filename or 'the output'}: {error.strerror or error}"
+        print(f"fastformer: {what}; check the place, its permissions and the space left", file=sys.stderr)
         sys.exit(2)

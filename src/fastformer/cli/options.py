@@ -43,11 +43,12 @@ AnyLabelColumn = Annotated[
         "--label-column", "--summary-column", help="Column that holds the label, or the summary. Guessed when obvious."
     ),
 ]
-Beams = Annotated[int | None, typer.Option(min=1, help="Beam size [default: that of the preset].")]
+Beams = Annotated[int | None, typer.Option(min=1, help="Beam size [default: the preset's, or the run's].")]
 Language = Annotated[
     str | None,
     typer.Option(
-        help="A two-letter code. en: words are stemmed for ROUGE; else they are not [default: as letters tell]."
+        help="A two-letter code. en: words are stemmed for ROUGE; else they are not [default: en, unless more than 1% "
+        "of the letters have accents or are of another script]."
     ),
 ]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as `fastformer train` leaves it.")]

@@ -102,11 +102,14 @@ def embed(
     run: RunFolder,
     data: Texts,
     output: Annotated[Path, typer.Option(help="File to write: .npy or .parquet.")] = Path("vectors.npy"),
-    text_column: TextColumn = None,
+    text_column: AnyTextColumn = None,
     format: InputFormat = None,
     json_: Json = False,
 ) -> None:
-    """Turn texts into vectors: one row a text, in input order."""
+    """Turn texts into vectors: one row a text, in input order.
+
+    A classifier's are its text vectors, a recommender's those of news, a summarizer's the mean of the encoder's.
+    """
     opened, task = _open(run)
     count, width = task.embed(
         opened, data, output, text_column=text_column, format=_format(data, format), show_progress=not json_

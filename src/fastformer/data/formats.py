@@ -12,6 +12,7 @@ import io
 import itertools
 import json
 import re
+import sys
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from typing import Any, Literal
 from fastformer.errors import UserError
 
 Format = Literal["csv", "tsv", "jsonl", "json", "parquet", "lines"]
+STANDARD_INPUT = "standard input"  # what errors call it
 Record = tuple[str, Any, Any]  # where, text, label; neither is checked yet
 Choose = Callable[[list[str]], tuple[str, str | None]]  # the columns found -> text column, label column
 
@@ -51,6 +53,19 @@ def format_of(name: str) -> Format:
         endings = ", ".join(_FORMATS)
         raise UserError(f"{name}: the name does not say what the file holds; end it in one of {endings} (and .gz)")
     return _FORMATS[suffix]
+
+
+def is_table(name: str) -> bool:
+    """Whether a file's name says that it holds rows."""
+    return _FORMATS.get(Path(name.lower().removesuffix(".gz")).suffix, "lines") != "lines"
+
+
+def standard_input() -> io.BufferedReader:
+    """The bytes of standard input, which may be closed."""
+    if sys.stdin is None:
+        raise UserError("standard input is closed; give a file in place of -, or pipe the text in")
+    stream = sys.stdin.buffer
+    return stream if hasattr(stream, "peek") else io.BufferedReader(stream)
 
 
 def guard(name: str, records: Iterator[Record]) -> Iterator[Record]:
@@ -96,7 +111,9 @@ def read_stream(
         raise UserError(f"{name}: the file is empty; give a file with at least one example")
     if format == "lines":
         if with_label:
-            raise UserError(f"{name}: plain lines have no labels; give CSV, TSV, JSONL or Parquet with a label column")
+            raise UserError(
+                f"{name}: plain lines are texts alone; give CSV, TSV, JSONL or Parquet, with labels or summaries too"
+            )
         for number, line in enumerate(decode(file, name), 1):
             yield f"{name}, line {number}", line.rstrip("\r\n"), None
     elif format == "parquet":
@@ -216,7 +233,7 @@ def picker(choose: Choose) -> Callable[[str, Any], Record]:
     def pick(where: str, record: Any) -> Record:
         nonlocal columns
         if type(record) is not dict:
-            raise UserError(f'{where}: {kind_of(record)}, not a JSON object; write {{"text": …, "label": …}}')
+            raise UserError(f'{where}: {kind_of(record)}, not a JSON object; write {{"COLUMN": value, …}}')
         columns = columns or choose(list(record))
         text, label = map(record.get, columns)
         return where, whole_characters(text) if type(text) is str else text, label
@@ -325,8 +342,8 @@ def _number_rows(name: str, batches: Iterator[dict], text: str, label: str | Non
 
 def _not_utf8(name: str, place: str) -> UserError:
     file = Path(name).name.removesuffix(".gz")
-    how = f"convert the file, for example: iconv -f LATIN1 -t UTF-8 {file} > utf8-{file}"
-    return UserError(f"{name}, {place}: not UTF-8; {how}")
+    files = "" if name == STANDARD_INPUT else f" {file} > utf8-{file}"
+    return UserError(f"{name}, {place}: not UTF-8; convert the file, for example: iconv -f LATIN1 -t UTF-8{files}")
 
 
 def _reason(error: Exception) -> str:

@@ -6,7 +6,6 @@
 import gzip
 import io
 import json
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -14,7 +13,7 @@ from pathlib import Path
 from shutil import copyfileobj
 from typing import Any
 
-from fastformer.data.formats import decode, format_of, guard, kind_of, opened
+from fastformer.data.formats import decode, format_of, guard, kind_of, opened, standard_input
 from fastformer.errors import UserError
 
 ROWS_AT_ONCE = 256  # of Parquet, in memory at a time
@@ -44,7 +43,7 @@ def _read(
     source: str, name: str, needed: Sequence[str], optional: Sequence[str], first: Sequence[str]
 ) -> Iterator[Object]:
     if source == "-":
-        yield from _at_least_one(name, _read_lines(sys.stdin.buffer, name, needed, first))
+        yield from _at_least_one(name, _read_lines(standard_input(), name, needed, first))
         return
     if not Path(source).is_file():
         raise UserError(f"{source}: no such file; give a .jsonl or .parquet file")

@@ -8,18 +8,17 @@ a source holds; here the source is told by its name, the columns are chosen, and
 Whatever is wrong is said in one line with its file and line.
 """
 
-import io
 import itertools
 import math
 import os
 import re
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from fastformer.data.formats import (
+    STANDARD_INPUT,
     Choose,
     Format,
     Record,
@@ -31,6 +30,7 @@ from fastformer.data.formats import (
     read_hub,
     read_saved,
     read_stream,
+    standard_input,
 )
 from fastformer.data.published import published_reader
 from fastformer.errors import UserError
@@ -120,7 +120,7 @@ def detect_label_kind(
 
 def called(source: str | Path) -> str:
     """What errors call a source."""
-    return "standard input" if str(source) == "-" else str(source)
+    return STANDARD_INPUT if str(source) == "-" else str(source)
 
 
 def _rows(name: str, records: Iterator[Record], convert: Callable[[Any], Any]) -> Iterator[Row]:
@@ -252,9 +252,7 @@ def open_records(
     if name == "-":
         if format not in ("lines", "csv", "tsv", "jsonl"):
             raise UserError("standard input does not say its format; add --format lines, csv, tsv or jsonl")
-        stream = sys.stdin.buffer
-        stream = stream if hasattr(stream, "peek") else io.BufferedReader(stream)
-        return guard(called(name), read_stream(stream, called(name), format, choose, with_label))
+        return guard(called(name), read_stream(standard_input(), called(name), format, choose, with_label))
 
     path = name
     if base and not os.path.exists(name) and os.path.isdir(base):

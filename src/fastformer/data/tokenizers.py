@@ -126,14 +126,14 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
 
 
 def encode_batch(
-    tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], max_length: int | None = None
+    tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], max_length: int | None = None, marks: bool = True
 ) -> tuple[list[np.ndarray], int]:
     """Token ids (int32) of each text, and how many texts were cut at `max_length` tokens (None: no limit).
 
-    A foreign tokenizer's own special tokens are added, and counted in `max_length`. `spans.py` also tells where each
-    token of a text stands.
+    A foreign tokenizer's own special tokens are added if `marks`, and counted in `max_length`. `spans.py` also tells
+    where each token of a text stands.
     """
-    extra = tokenizer.num_special_tokens_to_add()
+    extra = tokenizer.num_special_tokens_to_add() if marks else 0
     if max_length is not None and max_length <= extra:
         raise UserError(f"max_length is {max_length}; this tokenizer needs at least {extra + 1} tokens")
     encode = _encode_in_rust if tokenizer.is_fast else _encode_in_python
@@ -177,9 +177,10 @@ def rust_encodings(
 def _encode_in_python(tokenizer, batch: list[str], max_length: int | None, extra: int, rows: list[np.ndarray]) -> int:
     cut = 0
     for text in batch:
-        ids = tokenizer(text, verbose=False)["input_ids"]
+        options = {"add_special_tokens": bool(extra), "verbose": False}
+        ids = tokenizer(text, **options)["input_ids"]
         if max_length is not None and len(ids) > max_length:
-            ids = tokenizer(text, verbose=False, truncation=True, max_length=max_length)["input_ids"]
+            ids = tokenizer(text, **options, truncation=True, max_length=max_length)["input_ids"]
             cut += 1
         rows.append(np.array(ids, dtype=np.int32))
     return cut

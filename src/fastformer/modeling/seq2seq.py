@@ -149,8 +149,12 @@ class FastformerForConditionalGeneration(FastformerPreTrainedModel, GenerationMi
             output_hidden_states: also return the outputs of all layers.
             kwargs: `return_dict=False` returns a tuple.
         """
-        if labels is not None and use_cache is None:
-            use_cache = False
+        if use_cache is None:
+            use_cache = labels is None and self.config.use_cache
+        if output_attentions is None:
+            output_attentions = self.config.output_attentions
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
         if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         if encoder_outputs is None:
@@ -186,7 +190,9 @@ class FastformerForConditionalGeneration(FastformerPreTrainedModel, GenerationMi
         if self.copying is not None:
             source_ids = getattr(encoder_outputs, "source_ids", None) if input_ids is None else input_ids
             if source_ids is None:
-                raise ValueError("copy_mechanism needs the source's tokens: give input_ids with encoder_outputs")
+                raise ValueError(
+                    "copy_mechanism needs the source's tokens: give input_ids, or what get_encoder() returns"
+                )
             mask = None if attention_mask is None else attention_mask.bool()
             logits = self.copying(hidden, logits, source, source_ids, mask)
         loss = None

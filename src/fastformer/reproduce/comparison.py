@@ -15,9 +15,8 @@ from typing import Any
 import torch
 
 from fastformer.benchmark.measuring import describe_machine, result_folder
-from fastformer.errors import UserError
 from fastformer.files import content_hash
-from fastformer.reproduce.datasets import Dataset, Prepared, parse_data, prepare, tokenizer_of
+from fastformer.reproduce.datasets import Dataset, Prepared, check_papers, parse_data, prepare, tokenizer_of
 from fastformer.reproduce.grid import Job, Metrics, run_grid, train_or_go_on
 from fastformer.reproduce.recipes import Scale, Variant, check_glove, command, load_recipe, load_scale
 from fastformer.tasks.classification import verbs
@@ -112,12 +111,7 @@ def compare(
 def _check(datasets: list[Dataset], scale: Scale, glove: str | None) -> None:
     """What is wrong is said now rather than after the data is read."""
     check_glove(glove)
-    for dataset in datasets:
-        if scale.name == "full" and dataset.paper is None:
-            raise UserError(
-                f"--data {dataset}: at --scale full the settings are those of a dataset of the paper; say which one "
-                f"it stands for, as in --data {dataset.name}:imdb={dataset.source}"
-            )
+    check_papers(datasets, scale.name, "imdb")
 
 
 def settings_of(variant: Variant, scale: Scale, paper: str | None, seed: int) -> Preset:

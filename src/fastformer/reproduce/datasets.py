@@ -89,6 +89,16 @@ def parse_data(given: Sequence[str], papers: Sequence[str] = PAPER_DATASETS) -> 
     return datasets
 
 
+def check_papers(datasets: Sequence[Dataset], scale: str, example: str) -> None:
+    """At full size every dataset must say which of the paper's it stands for, such as `example`."""
+    for dataset in datasets:
+        if scale == "full" and dataset.paper is None:
+            raise UserError(
+                f"--data {dataset}: at --scale full the settings are those of a dataset of the paper; say which one "
+                f"it stands for, as in --data {dataset.name}:{example}={dataset.source}"
+            )
+
+
 def prepare(
     dataset: Dataset,
     scale: Scale,

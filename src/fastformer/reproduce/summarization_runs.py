@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from fastformer.benchmark.allocations import peak_bytes
@@ -22,7 +21,7 @@ from fastformer.machine import tune
 from fastformer.modeling import FastformerConfig
 from fastformer.progress import progress_bar
 from fastformer.reproduce.comparison import chosen
-from fastformer.reproduce.datasets import SPLITS, Dataset, counted, split_of
+from fastformer.reproduce.datasets import SPLITS, Dataset, choose_rows, counted, split_of
 from fastformer.reproduce.grid import Job, Metrics, train_or_go_on
 from fastformer.reproduce.recipes import Variant, scale_fields
 from fastformer.run_folder import open_run
@@ -35,7 +34,7 @@ from fastformer.tasks.summarization.presets import Preset, get_preset
 PAPER_DATASETS = {"cnn-dailymail": "CNN/DailyMail", "pubmed": "PubMed"}
 _WITHOUT_PAPER = "cnn-dailymail"  # whose settings a dataset gets that stands for none of the paper's
 _MOST_EPOCHS = 15  # however few documents there are
-_HOW = "give a folder with train, validation and test files (or folders of .story files) in it, or builtin"
+_HOW = "give a folder with train, test and perhaps validation files (or folders of .story files) in it, or builtin"
 
 
 @dataclass(frozen=True)
@@ -66,11 +65,16 @@ class SummarizationScale:
 
 @dataclass(frozen=True)
 class SummarizationData:
-    """A dataset: its files by split, with the rows that are used, and what they hold."""
+    """A dataset: train.jsonl, validation.jsonl and test.jsonl in `folder`, with the rows that are used."""
 
     dataset: Dataset
-    files: dict[str, str]
+    folder: Path
     about: dict[str, Any]
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The file of every split."""
+        return {split: str((self.folder / f"{split}.jsonl").resolve()) for split in SPLITS}
 
 
 def summarization_scale(recipe: dict[str, Any], name: str) -> SummarizationScale:
@@ -97,33 +101,32 @@ def prepare_summarization(
     place = folder / "data" / f"{dataset.name}-{digest([sources, stamps, scale.rows, seed, columns])}"
     about_file = place / "about.json"
     if None not in stamps and about_file.is_file():
-        return SummarizationData(dataset, **json.loads(about_file.read_text(encoding="utf-8")))
-    files, counts, rows, content = {}, {}, {}, hashlib.blake2b(digest_size=16)
+        return SummarizationData(dataset, place, json.loads(about_file.read_text(encoding="utf-8")))
+    documents = {split: Documents(source, *columns, split=split) for split, source in sources.items()}
+    content = hashlib.blake2b(digest_size=16)
     with explain_full_disk(place), progress_bar(f"Reading {dataset.name}", show=show_progress) as advance:
         place.mkdir(parents=True, exist_ok=True)
-        for split, source in sources.items():
-            documents = Documents(source, *columns, split=split)
-            counts[split] = sum(1 for _ in counted(documents, advance))
-            drawn = np.random.default_rng([seed, SPLITS.index(split)]).permutation(counts[split])[
-                : scale.rows.get(split)
-            ]
-            rows[split], kept = len(drawn), set(drawn.tolist())
-            files[split] = str((place / f"{split}.jsonl").resolve())
-            with writing_text(files[split]) as file:
-                for place_in_source, document in enumerate(documents):
-                    if place_in_source in kept:
+        counts = {split: sum(1 for _ in counted(found, advance)) for split, found in documents.items()}
+        chosen = choose_rows(counts, scale.rows, None, seed, dataset.source)
+        for split, parts in chosen.items():
+            [(source, rows)] = parts.items()  # without validation documents some of the training ones are
+            kept = set(rows.tolist())
+            with writing_text(place / f"{split}.jsonl") as file:
+                for row, document in enumerate(documents[source]):
+                    if row in kept:
                         line = json.dumps(document._asdict(), ensure_ascii=False)
                         content.update(f"{split}\t{line}\n".encode("utf-8", "replace"))
                         file.write(line + "\n")
-            documents.warn_about_empty()
+        for found in documents.values():
+            found.warn_about_empty()
         about = {
             "source": dataset.source,
             "rows_in_source": counts,
-            "rows": rows,
+            "rows": {split: len(rows) for split, parts in chosen.items() for rows in parts.values()},
             "fingerprint": content.hexdigest(),
         }
-        write_json(about_file, {"files": files, "about": about})  # last: it says that the rest is there
-    return SummarizationData(dataset, files, about)
+        write_json(about_file, about)  # last: it says that the rest is there
+    return SummarizationData(dataset, place, about)
 
 
 def _locate(dataset: Dataset) -> dict[str, str]:
@@ -197,9 +200,7 @@ def describe(metrics: Metrics) -> str:
 def _train(job: Job, folder: Path, show: bool) -> Metrics:
     train = partial(
         verbs.train,
-        job.inputs["train"],
-        job.inputs.get("validation"),
-        job.inputs["test"],
+        *(job.inputs[split] for split in SPLITS),
         output=folder,
         mixer=job.settings["mixer"],
         preset=job.inputs["preset"],

@@ -12,7 +12,7 @@ from typing import Any
 from fastformer.benchmark.measuring import result_folder
 from fastformer.markdown import markdown_table
 from fastformer.reproduce.comparison import spread
-from fastformer.reproduce.datasets import parse_data
+from fastformer.reproduce.datasets import check_papers, parse_data
 from fastformer.reproduce.grid import Metrics, run_grid
 from fastformer.reproduce.recipes import check_glove, command, load_recipe
 from fastformer.reproduce.report import claims, introduction, percent, write_report
@@ -51,6 +51,7 @@ def table_summarization(
     """Train the seven methods on every dataset (`NAME[:PAPER]=FOLDER`); leave table-summarization.md and .json."""
     recipe = load_recipe(NAME)
     size, datasets = summarization_scale(recipe, scale), parse_data(data, tuple(PAPER_DATASETS))
+    check_papers(datasets, scale, "pubmed")
     check_glove(glove)
     folder, seeds, version, variants = result_folder(output), seeds or size.seeds, recipe["version"], recipe["variants"]
     columns = {"article_column": article_column, "summary_column": summary_column}

@@ -78,7 +78,7 @@ def test_articles_alone(tmp_path):
     lines = tmp_path / "articles.txt"
     lines.write_text("One.\nTwo.\n", encoding="utf-8")
     assert list(read_documents(str(lines), with_summary=False)) == [Document("One."), Document("Two.")]
-    with pytest.raises(UserError, match="plain lines have no"):
+    with pytest.raises(UserError, match="plain lines are texts alone"):
         next(read_documents(str(lines)))
 
 

@@ -77,16 +77,17 @@ def test_intervals_hold_the_mean_and_narrow_with_documents():
 
 
 def test_baselines_take_sentences():
-    articles = ["One. Two. Three. Four.", "Alone"]
-    found = baseline_summaries(articles, seed=0)
+    article = "One. Two. Three. Four."
+    found = baseline_summaries(article, (0, 0))
     assert list(found) == ["lead 3", "random 3", "lead 1", "random 1"]
-    assert found["lead 1"] == ["One.", "Alone"]
-    assert found["lead 3"] == ["One.\nTwo.\nThree.", "Alone"]
-    assert found["random 3"][1] == "Alone"
-    drawn = found["random 3"][0].split("\n")
+    assert found["lead 1"] == "One."
+    assert found["lead 3"] == "One.\nTwo.\nThree."
+    drawn = found["random 3"].split("\n")
     assert len(drawn) == 3
-    assert drawn == sorted(drawn, key=articles[0].index)  # in the order of the article
-    assert found == baseline_summaries(articles, seed=0)
+    assert drawn == sorted(drawn, key=article.index)  # in the order of the article
+    assert found == baseline_summaries(article, (0, 0))
+    assert len({baseline_summaries(article, (0, row))["random 1"] for row in range(20)}) == 4
+    assert set(baseline_summaries("Alone", (0, 0)).values()) == {"Alone"}
 
 
 def test_a_perfect_summary():

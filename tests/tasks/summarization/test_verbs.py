@@ -3,24 +3,30 @@
 import gzip
 import io
 import json
+import os
 import shutil
 import signal
 import sys
+import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import processors
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import fastformer.training
 from fastformer.cli import main
-from fastformer.data.tokenizers import encode_batch, load_tokenizer
+from fastformer.data.tokenizers import encode_batch, load_tokenizer, train_tokenizer
 from fastformer.errors import Interrupted, UserError
 from fastformer.run_folder import open_run
 from fastformer.tasks import masked_words
 from fastformer.tasks.summarization import embed, evaluate, fit, predict, summarize, train, verbs
+from fastformer.tasks.summarization.course import plot_course
+from fastformer.tasks.summarization.data import encode_documents
+from fastformer.tasks.summarization.documents import Documents
 from fastformer.tasks.summarization.presets import get_preset
 from fastformer.tasks.summarization.writing import Summarizer
 from fastformer.warm_start import PAIRS, WORDS
@@ -29,6 +35,7 @@ from ..conftest import write_jsonl
 from .conftest import TINY, make_documents
 
 quiet = {"show_progress": False}
+still = {"preset": TINY, "epochs": 1, "learning_rate": 1e-12, **quiet}  # the weights stay where they start
 
 
 def run_cli(monkeypatch, capsys, *arguments: str) -> tuple[int, str, str]:
@@ -128,6 +135,57 @@ def test_summarize_and_embed(run_folder, files, tmp_path):
         summarize(open_run(run_folder), str(article))
     with pytest.raises(UserError, match="none.txt: no such file; give a text file, or -"):
         summarize(open_run(run_folder), "none.txt")
+    for several in (files["test"], str(tmp_path)):
+        with pytest.raises(UserError, match="more than one document; `fastformer predict` summarizes each"):
+            summarize(open_run(run_folder), several)
+    story = tmp_path / "a.story"  # what people wrote of it is not read
+    story.write_text("Today anna bought a boat.\n\nThen it rained.\n\n@highlight\n\nhugo hugo\n", encoding="utf-8")
+    assert summarize(open_run(run_folder), str(story)) == alone.summary
+
+
+def test_a_document_may_come_through_a_pipe(run_folder, tmp_path, monkeypatch):
+    article, pipe = b"Today anna bought a boat.", tmp_path / "pipe"
+    expected = summarize(open_run(run_folder), str(_written(tmp_path / "a.txt", article)))
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(article,))
+    writer.start()
+    assert summarize(open_run(run_folder), str(pipe)) == expected
+    writer.join()
+    monkeypatch.setattr(sys, "stdin", None)  # as when it is closed
+    for verb in (summarize, lambda run, source: predict(run, source, io.StringIO(), format="lines", **quiet)):
+        with pytest.raises(UserError, match="standard input is closed; give a file"):
+            verb(open_run(run_folder), "-")
+
+
+def _written(path, content):
+    path.write_bytes(content)
+    return path
+
+
+def test_a_foreign_tokenizers_marks_are_no_part_of_a_summary(files, tmp_path):
+    tokenizer = train_tokenizer("word", [json.dumps(row) for row in make_documents(200, 5)], vocab_size=100)
+    tokenizer.add_special_tokens({"cls_token": "[CLS]", "sep_token": "[SEP]"})
+    marks = (("[SEP]", tokenizer.sep_token_id), ("[CLS]", tokenizer.cls_token_id))
+    tokenizer.backend_tokenizer.post_processor = processors.BertProcessing(*marks)
+    tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    train(files["train"], output=tmp_path / "run", **still, tokenizer=str(tmp_path / "tokenizer"))
+    tokenizer, model = (auto.from_pretrained(tmp_path / "run") for auto in (AutoTokenizer, AutoModelForSeq2SeqLM))
+    article = tokenizer("Today anna bought a boat.", return_tensors="pt", truncation=True)
+    assert article["input_ids"][0, [0, -1]].tolist() == [tokenizer.cls_token_id, tokenizer.sep_token_id]
+    model.eval().generate(**article)  # as the model card says
+    pairs = encode_documents(
+        Documents(files["test"], None, None, "test"), tokenizer, 32, 12, tmp_path / "tokens", show_progress=False
+    )
+    summary = pairs[0]["input_ids"][-pairs[0]["labels"] :].tolist()
+    assert tokenizer.cls_token_id not in summary
+    assert summary.count(tokenizer.eos_token_id) == 1
+    assert tokenizer.decode(summary, skip_special_tokens=True) == make_documents(20, 1)[0]["summary"]
+
+
+def test_any_name_of_a_run_is_a_title(run_folder, tmp_path):
+    plot_course(open_run(run_folder).load_metrics(), tmp_path / "course.png", "run_$a_$b^{")
+    assert (tmp_path / "course.png").stat().st_size > 10_000
 
 
 def test_the_command_line(run_folder, files, tmp_path, monkeypatch, capsys):
@@ -238,16 +296,16 @@ def test_the_model_is_safe_before_it_is_scored(files, run_folder, tmp_path, monk
     def fail(*_):
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(Interrupted, match="run, and `fastformer evaluate .*` scores it"),
+    ):
         patch.setattr(verbs, "_score", fail)
         train(files["train"], test=files["test"], output=tmp_path / "run", preset=TINY, **quiet)
     run = open_run(tmp_path / "run")
     assert "test" not in run.load_metrics()
     expected = open_run(run_folder).load_metrics()["test"]["summaries"]
     assert evaluate(run, files["test"], **quiet)["summaries"] == expected
-
-
-still = {"preset": TINY, "epochs": 1, "learning_rate": 1e-12, **quiet}  # the weights stay where they start
 
 
 def test_a_start_from_glove(files, tmp_path):

@@ -16,7 +16,7 @@ from fastformer.cli.options import (
     print_summaries,
     print_table,
 )
-from fastformer.cli.train.options import Epochs, LearningRate, MaxLength, Mixer, Overwrite, Resume, Tokenizer
+from fastformer.cli.train.options import Epochs, LearningRate, Mixer, Overwrite, Resume, Tokenizer
 
 
 def train_summarization(
@@ -46,8 +46,12 @@ def train_summarization(
     copy: Annotated[
         bool | None, typer.Option("--copy/--no-copy", help="Let it copy words of the article [default: the preset's].")
     ] = None,
-    max_length: MaxLength = None,
-    max_summary_length: Annotated[int | None, typer.Option(min=2, help="Most tokens of a summary.")] = None,
+    max_length: Annotated[
+        int | None, typer.Option(min=1, help="Cut articles after so many tokens [default: the preset's, 512].")
+    ] = None,
+    max_summary_length: Annotated[
+        int | None, typer.Option(min=2, help="Most tokens of a summary [default: the preset's, 128].")
+    ] = None,
     beams: Beams = None,
     epochs: Epochs = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Documents to a step, on average.")] = None,
@@ -92,7 +96,9 @@ def train_summarization(
     )
     if json_:
         return print_json(metrics)
-    print_table(f"{output}", {"validation": metrics["validation"]}, ("perplexity", "accuracy", "rouge1"))
+    baselines = {name: {"rouge1": found} for name, found in metrics["sample"]["baselines"].items()}
+    rows = {"validation": metrics["validation"], **baselines}
+    print_table(f"{output}", rows, ("perplexity", "accuracy", "rouge1"))
     if test:
         print_summaries(test, metrics["test"])
     print(f"{metrics['train_seconds']:.0f} s for {metrics['rows']['train']:,} documents. The model is in {output}.")

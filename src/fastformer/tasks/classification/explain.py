@@ -6,7 +6,6 @@ no prediction; unlike a probability it has no ceiling; and it weighs the other c
 the explanation is about the choice that was made. For a number it is the number.
 """
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from fastformer.data.formats import standard_input
 from fastformer.data.spans import place_tokens
 from fastformer.errors import UserError
 from fastformer.explain import Explanation
@@ -137,7 +137,7 @@ def read_text(text: str | None, file: str | Path | None = None) -> str:
         return text
     if file is not None and not Path(file).is_file():
         raise UserError(f"{file}: no such file; check the path")
-    content = sys.stdin.buffer.read() if file is None else Path(file).read_bytes()
+    content = standard_input().read() if file is None else Path(file).read_bytes()
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

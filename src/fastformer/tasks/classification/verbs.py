@@ -86,15 +86,15 @@ def train(
             show_progress=show_progress,
             names=(train, validation or train, test or train),
         )
-    metrics = fitted.metrics()
-    if test:
-        runner = TextRunner(fitted.model, fitted.tokenizer, settings.max_length)
-        metrics["test"] = _score(runner, fitted.space, table(test, "test"), test, show_progress)
-        runner.warn_about_cut_texts()
-    data = {"train": str(train), "validation": validation, "test": test, **columns}
-    record = fitted.record(preset if isinstance(preset, str) else "custom", init, data)
-    card = model_card(record, metrics, fitted.space, folder.resolve().name)
-    save_run(folder, fitted.model, fitted.tokenizer, record=record, metrics=metrics, card=card)
+        metrics = fitted.metrics()
+        if test:
+            runner = TextRunner(fitted.model, fitted.tokenizer, settings.max_length)
+            metrics["test"] = _score(runner, fitted.space, table(test, "test"), test, show_progress)
+            runner.warn_about_cut_texts()
+        data = {"train": str(train), "validation": validation, "test": test, **columns}
+        record = fitted.record(preset if isinstance(preset, str) else "custom", init, data)
+        card = model_card(record, metrics, fitted.space, folder.resolve().name)
+        save_run(folder, fitted.model, fitted.tokenizer, record=record, metrics=metrics, card=card)
     return metrics
 
 

@@ -84,24 +84,24 @@ def train(
             resume=resume,
             show_progress=show_progress,
         )
-    metrics = fitted.metrics()
-    if test:
-        predictor = Predictor(fitted.model, fitted.tokenizer, fitted.features)
-        chances, labels = _run_labelled(predictor, events["test"], show_progress)
-        metrics["test"] = scores(chances, labels)
-        metrics["rows"]["test"] = len(labels)
-    record = {
-        "task": "conversion",
-        "mixer": mixer,
-        "user_mixer": user_mixer,
-        "preset": preset if isinstance(preset, str) else "custom",
-        "init": init,
-        "settings": asdict(fitted.preset),
-        "features": asdict(fitted.features),
-        "data": {split: source and str(source) for split, source in sources.items()},
-    }
-    card = model_card(record, metrics, folder.resolve().name)
-    save_run(folder, fitted.model, fitted.tokenizer, record=record, metrics=metrics, card=card)
+        metrics = fitted.metrics()
+        if test:
+            predictor = Predictor(fitted.model, fitted.tokenizer, fitted.features)
+            chances, labels = _run_labelled(predictor, events["test"], show_progress)
+            metrics["test"] = scores(chances, labels)
+            metrics["rows"]["test"] = len(labels)
+        record = {
+            "task": "conversion",
+            "mixer": mixer,
+            "user_mixer": user_mixer,
+            "preset": preset if isinstance(preset, str) else "custom",
+            "init": init,
+            "settings": asdict(fitted.preset),
+            "features": asdict(fitted.features),
+            "data": {split: source and str(source) for split, source in sources.items()},
+        }
+        card = model_card(record, metrics, folder.resolve().name)
+        save_run(folder, fitted.model, fitted.tokenizer, record=record, metrics=metrics, card=card)
     return metrics
 
 

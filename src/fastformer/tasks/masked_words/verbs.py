@@ -73,16 +73,16 @@ def train(
             resume=resume,
             show_progress=show_progress,
         )
-    metrics = fitted.metrics()
-    record = {
-        "task": "masked-words",
-        "mixer": mixer,
-        "preset": preset,
-        "settings": asdict(fitted.preset),
-        "data": {"train": list(sources), "validation": validation, "text_column": text_column},
-    }
-    card = model_card(record, metrics, folder.resolve().name)
-    save_run(folder, fitted.model, fitted.tokenizer, record=record, metrics=metrics, card=card)
+        metrics = fitted.metrics()
+        record = {
+            "task": "masked-words",
+            "mixer": mixer,
+            "preset": preset,
+            "settings": asdict(fitted.preset),
+            "data": {"train": list(sources), "validation": validation, "text_column": text_column},
+        }
+        card = model_card(record, metrics, folder.resolve().name)
+        save_run(folder, fitted.model, fitted.tokenizer, record=record, metrics=metrics, card=card)
     return metrics
 
 

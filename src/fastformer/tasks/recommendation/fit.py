@@ -117,30 +117,30 @@ def fit_recommender(
             resume=resume,
             show_progress=show_progress,
         )
-    epochs_scores = [{name: epoch[f"eval_{name}"] for name in METRICS} for epoch in history]
-    metrics = {
-        "train_seconds": round(time.monotonic() - started, 1),
-        "peak_memory_gb": peak_memory_gb(),
-        "rows": {"train": len(training), "validation": len(validating), "clicks": len(examples)},
-        "held_out_by": held_out_by,
-        "news": training.news.num_rows,
-        "parameters": recommender.num_parameters(),
-        "validation": max(epochs_scores, key=lambda scores: scores["auc"]),
-        "epochs": epochs_scores,
-    }
-    record = {
-        "task": "recommendation",
-        "model": model,
-        "news_mixer": architecture.news_mixer,
-        "user_mixer": architecture.user_mixer,
-        "preset": preset,
-        "init": None if init is None else str(init),
-        "settings": asdict(chosen),
-        "data": sources or {},
-    }
-    card = model_card(record, metrics, folder.resolve().name)
-    tables = {"news": training.news}
-    save_run(folder, recommender, tokenizer, record=record, metrics=metrics, card=card, tables=tables)
+        epochs_scores = [{name: epoch[f"eval_{name}"] for name in METRICS} for epoch in history]
+        metrics = {
+            "train_seconds": round(time.monotonic() - started, 1),
+            "peak_memory_gb": peak_memory_gb(),
+            "rows": {"train": len(training), "validation": len(validating), "clicks": len(examples)},
+            "held_out_by": held_out_by,
+            "news": training.news.num_rows,
+            "parameters": recommender.num_parameters(),
+            "validation": max(epochs_scores, key=lambda scores: scores["auc"]),
+            "epochs": epochs_scores,
+        }
+        record = {
+            "task": "recommendation",
+            "model": model,
+            "news_mixer": architecture.news_mixer,
+            "user_mixer": architecture.user_mixer,
+            "preset": preset,
+            "init": None if init is None else str(init),
+            "settings": asdict(chosen),
+            "data": sources or {},
+        }
+        card = model_card(record, metrics, folder.resolve().name)
+        tables = {"news": training.news}
+        save_run(folder, recommender, tokenizer, record=record, metrics=metrics, card=card, tables=tables)
     return {**metrics, "metrics": metrics["validation"], "seconds": metrics["train_seconds"]}
 
 

@@ -24,12 +24,10 @@ def random_sentences(article: str, count: int, seed: Sequence[int]) -> str:
     return "\n".join(found[place] for place in sorted(chosen))
 
 
-def baseline_summaries(articles: Sequence[str], seed: int) -> dict[str, list[str]]:
-    """Every baseline's summary of every article."""
+def baseline_summaries(article: str, seed: Sequence[int]) -> dict[str, str]:
+    """Every baseline's summary of an article."""
     found = {}
     for count in SENTENCES:
-        found[f"lead {count}"] = [lead(article, count) for article in articles]
-        found[f"random {count}"] = [
-            random_sentences(article, count, (seed, row)) for row, article in enumerate(articles)
-        ]
+        found[f"lead {count}"] = lead(article, count)
+        found[f"random {count}"] = random_sentences(article, count, seed)
     return found

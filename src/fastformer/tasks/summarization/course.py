@@ -43,8 +43,8 @@ class Sample:
 
     def baselines(self, seed: int) -> dict[str, float]:
         """ROUGE-1 of sentences of the articles."""
-        found = baseline_summaries([document.article for document in self.documents], seed)
-        return {name: self._rouge1(summaries) for name, summaries in found.items()}
+        found = [baseline_summaries(document.article, (seed, row)) for row, document in enumerate(self.documents)]
+        return {name: self._rouge1([one[name] for one in found]) for name in found[0]}
 
     def _rouge1(self, summaries: list[str]) -> float:
         scores = rouge_of_each(summaries, [document.summary for document in self.documents], self.language)
@@ -71,7 +71,7 @@ def plot_course(metrics: dict[str, Any], path: str | Path, title: str) -> None:
         )
     axes.set_ylabel("ROUGE-1 (%)")
     figure.legend(loc="outside lower center", ncols=1 + len(sample["baselines"]), frameon=False, fontsize=9)
-    axes.set_title(title, loc="left", fontsize=13, fontweight="bold", pad=24)
+    axes.set_title(title, loc="left", fontsize=13, fontweight="bold", pad=24, parse_math=False)
     caption = f"after every epoch; ROUGE-1 of {sample['documents']:,} validation documents, written without beams"
     axes.text(0, 1.025, caption, transform=axes.transAxes, fontsize=8.5, color="#555555")
     below.plot(times, [epoch["perplexity"] for epoch in epochs], **line)

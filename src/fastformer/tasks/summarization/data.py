@@ -59,7 +59,8 @@ def encode_documents(
         for chunk in in_chunks(documents):
             articles, cut = encode_batch(tokenizer, [document.article for document in chunk], max_length)
             cut_articles += cut
-            summaries, cut = encode_batch(tokenizer, [document.summary for document in chunk], max_summary_length - 1)
+            texts = [document.summary for document in chunk]  # the end token is all that is added to them
+            summaries, cut = encode_batch(tokenizer, texts, max_summary_length - 1, marks=False)
             cut_summaries += cut
             for article, summary in zip(articles, summaries, strict=True):
                 writer.add(np.concatenate([article, summary, end]))

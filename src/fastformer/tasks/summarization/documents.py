@@ -29,12 +29,12 @@ from fastformer.progress import say
 ARTICLE_COLUMNS = ("article", "article_text", "document", "text", "body", "content", "source", "dialogue")
 SUMMARY_COLUMNS = ("summary", "abstract", "abstract_text", "highlights", "headline", "target")
 
-_STORY = ".story"
+STORY = ".story"
 _HIGHLIGHT = "@highlight"
 _ENDS = re.compile(r"""[.!?…。！？।॥۔؟]["'\u201d\u2019)\]]*$""")
 _SENTENCE_MARK = re.compile(r"</?S>")
 _PARAGRAPHS = re.compile(r"\n\s*\n")
-_IDEOGRAPHIC_STOP = re.compile(r"(?<=[。！？।॥۔؟])")
+_STOP_WITHOUT_SPACE = re.compile(r"(?<=[。！？।॥۔؟])")
 _BUILTIN_SUMMARY_WORDS = range(3, 31)
 _BUILTIN_ARTICLE_WORDS = 10
 
@@ -94,7 +94,7 @@ def read_documents(
     base, _, named_split = source.rpartition(":")
     if "builtin" in (source, base):
         return builtin_documents(named_split if base else split or "train")
-    if source.endswith(_STORY) or _is_story_folder(source):
+    if source.endswith(STORY) or _is_story_folder(source):
         records = guard(source, _stories(Path(source)))
     else:
         _refuse_folder(source)
@@ -125,7 +125,7 @@ def sentences(text: str) -> list[str]:
     found = (
         sentence.strip()
         for line in text.splitlines()
-        for part in _IDEOGRAPHIC_STOP.split(line)
+        for part in _STOP_WITHOUT_SPACE.split(line)
         for sentence in split_sentences(part)
     )
     return [sentence for sentence in found if sentence]
@@ -157,8 +157,9 @@ def _choose_columns(
     listed = f"columns found: {', '.join(found[:30])}{', …' if len(found) > 30 else ''}"
     summary = summary if with_summary else None
     for column, role in ((article, "article"), (summary, "summary")):
-        if column is not None and column not in found:
-            raise UserError(f"{name}: no column {column!r}; {listed}; name one of them with --{role}-column")
+        if column is not None and found.count(column) != 1:
+            count = "more than one column" if column in found else "no column"
+            raise UserError(f"{name}: {count} {column!r}; {listed}; name one of them with --{role}-column")
     article = article or recognise_column(found, ARTICLE_COLUMNS, taken=summary)
     if article is None and len(found) == 1:
         article = found[0]
@@ -178,7 +179,7 @@ def _choose_columns(
 
 
 def _stories(path: Path) -> Iterator[Record]:
-    for file in sorted(path.rglob(f"*{_STORY}")) if path.is_dir() else [path]:
+    for file in sorted(path.rglob(f"*{STORY}")) if path.is_dir() else [path]:
         with open(file, "rb") as stream:
             article, *highlights = "".join(decode(stream, str(file))).split(_HIGHLIGHT)
         yield str(file), article, "\n".join(map(_closed, filter(None, map(str.strip, highlights))))
@@ -190,14 +191,14 @@ def _closed(highlight: str) -> str:
 
 
 def _is_story_folder(source: str) -> bool:
-    return os.path.isdir(source) and next(Path(source).rglob(f"*{_STORY}"), None) is not None
+    return os.path.isdir(source) and next(Path(source).rglob(f"*{STORY}"), None) is not None
 
 
 def _refuse_folder(source: str) -> None:
     """A folder that is none of ours would be read as LABEL/*.txt."""
     saved = any(os.path.isfile(os.path.join(source, file)) for file in ("dataset_dict.json", "state.json"))
     if os.path.isdir(source) and not saved:
-        raise UserError(f"{source}: a folder with neither {_STORY} files nor a saved `datasets` dataset; name a file")
+        raise UserError(f"{source}: a folder with neither {STORY} files nor a saved `datasets` dataset; name a file")
 
 
 def _json_in_txt(source: str) -> Format | None:

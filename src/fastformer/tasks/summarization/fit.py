@@ -14,12 +14,12 @@ from fastformer.errors import UserError
 from fastformer.files import explain_full_disk
 from fastformer.machine import peak_memory_gb
 from fastformer.modeling import FastformerConfig, FastformerForConditionalGeneration
-from fastformer.progress import progress_bar
+from fastformer.progress import progress_bar, say
 from fastformer.resuming import begin, check_same_data, seconds_spent
 from fastformer.tasks.summarization.course import Sample
 from fastformer.tasks.summarization.data import DocumentCollator, Pairs, add_end_token, encode_documents, hold_out
 from fastformer.tasks.summarization.documents import Documents
-from fastformer.tasks.summarization.metrics import LanguageDetector
+from fastformer.tasks.summarization.metrics import ENGLISH, LanguageDetector
 from fastformer.tasks.summarization.objective import SummaryLearner, validation_scores
 from fastformer.tasks.summarization.presets import Preset
 from fastformer.tasks.summarization.writing import Summarizer
@@ -104,7 +104,11 @@ def fit_summarizer(
     preset = preset.for_size(len(training))
     if init is not None:
         preset = replace(preset, model={**preset.model, **pair_rows_of(init)})
-    config, language = model_config(preset, mixer, tokenizer), language or detector.language()
+    config = model_config(preset, mixer, tokenizer)
+    if language is None:
+        language = detector.language()
+        taken = "English, so words are stemmed" if language == ENGLISH else "not English, so words are not stemmed"
+        say(f"For ROUGE the summaries are taken for {taken}; --language says otherwise.")
     model = FastformerForConditionalGeneration(config)  # before the seed is set: it may not change what is learned
     model.generation_config = generation_config(preset, model.config, tokenizer)
     sample = Sample.of(train if validation is None else validation, validating, language)
@@ -172,6 +176,7 @@ def _tokenizer(
 def _saved(tokenizer: PreTrainedTokenizerBase, preset: Preset, folder: Path) -> PreTrainedTokenizerBase:
     add_end_token(tokenizer)
     tokenizer.model_max_length = preset.max_length
+    tokenizer.model_input_names = ["input_ids", "attention_mask"]  # `generate` refuses what else a foreign one makes
     tokenizer.save_pretrained(folder)
     return tokenizer
 

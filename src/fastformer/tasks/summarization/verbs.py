@@ -1,7 +1,6 @@
 """The verbs of the command line for summarization, as functions on files and run folders."""
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -9,8 +8,8 @@ from typing import Any, TextIO
 
 from torch import Tensor
 
-from fastformer.data.formats import decode, guard, opened
-from fastformer.errors import UserError
+from fastformer.data.formats import STANDARD_INPUT, decode, guard, is_table, opened, standard_input
+from fastformer.errors import Interrupted, UserError
 from fastformer.inference import TextRunner
 from fastformer.modeling.pooling import MeanPooling
 from fastformer.run_folder import CHECKPOINTS, Run, claim_output, save_results, save_run, unharmed
@@ -18,7 +17,7 @@ from fastformer.tasks import check_training
 from fastformer.tasks.summarization.baselines import baseline_summaries
 from fastformer.tasks.summarization.card import model_card
 from fastformer.tasks.summarization.course import COURSE_FILE, plot_course
-from fastformer.tasks.summarization.documents import Documents, read_documents, tidy
+from fastformer.tasks.summarization.documents import STORY, Documents, read_documents, tidy
 from fastformer.tasks.summarization.fit import fit_summarizer
 from fastformer.tasks.summarization.metrics import ENGLISH, language_code, rouge
 from fastformer.tasks.summarization.presets import Preset, get_preset
@@ -90,23 +89,27 @@ def train(
             resume=resume,
             show_progress=show_progress,
         )
-    metrics, name = fitted.metrics(), folder.resolve().name
-    record = {
-        "task": "summarization",
-        "mixer": mixer,
-        "preset": preset if isinstance(preset, str) else "custom",
-        "settings": asdict(fitted.preset),
-        "language": fitted.language,
-        "init": init,
-        "data": {**{split: source and str(source) for split, source in sources.items()}, **columns},
-    }
-    card = model_card(record, metrics, name)
-    save_run(folder, fitted.model, fitted.tokenizer, record=record, metrics=metrics, card=card)
-    plot_course(metrics, folder / COURSE_FILE, name)
-    if test:  # last, for it takes long: whatever happens, the model is safe
-        summarizer = Summarizer(fitted.model, fitted.tokenizer)
-        metrics["test"] = _score(summarizer, documents["test"], fitted.language, seed, show_progress)
-        save_results(folder, metrics, model_card(record, metrics, name))
+        metrics, name = fitted.metrics(), folder.resolve().name
+        record = {
+            "task": "summarization",
+            "mixer": mixer,
+            "preset": preset if isinstance(preset, str) else "custom",
+            "settings": asdict(fitted.preset),
+            "language": fitted.language,
+            "init": init,
+            "data": {**{split: source and str(source) for split, source in sources.items()}, **columns},
+        }
+        card = model_card(record, metrics, name)
+        save_run(folder, fitted.model, fitted.tokenizer, record=record, metrics=metrics, card=card)
+        plot_course(metrics, folder / COURSE_FILE, name)
+        if test:  # last, for it takes long: whatever happens, the model is safe
+            summarizer = Summarizer(fitted.model, fitted.tokenizer)
+            try:
+                metrics["test"] = _score(summarizer, documents["test"], fitted.language, seed, show_progress)
+            except KeyboardInterrupt:
+                again = f"`fastformer evaluate {folder} {test}` scores it"
+                raise Interrupted(f"stopped while {test} was scored; the model is in {folder}, and {again}") from None
+            save_results(folder, metrics, model_card(record, metrics, name))
     return metrics
 
 
@@ -192,22 +195,23 @@ def embed(
 
 def _articles(run: Run, source: str, column: str | None, format: str | None) -> Iterator[str]:
     column = column or run.record.get("data", {}).get("article_column")
-    if source == "-" and format == "lines":
-        column = None
     documents = read_documents(source, article_column=column, with_summary=False, format=format, split="test")
     return (document.article for document in documents)
 
 
 def _read_document(source: str) -> str:
     """All of a text file, or of standard input."""
-    name = "standard input" if source == "-" else source
     if source == "-":
-        text = "".join(decode(sys.stdin.buffer, name))
-    elif not Path(source).is_file():
+        name, text = STANDARD_INPUT, "".join(decode(standard_input(), STANDARD_INPUT))
+    elif not Path(source).exists():
         raise UserError(f"{source}: no such file; give a text file, or - for standard input")
+    elif Path(source).is_dir() or is_table(source):
+        raise UserError(f"{source}: more than one document; `fastformer predict` summarizes each of them")
+    elif source.endswith(STORY):
+        name, [(text, _)] = source, read_documents(source)
     else:
         with opened(source) as file:
-            text = "".join(guard(name, decode(file, name)))
+            name, text = source, "".join(guard(source, decode(file, source)))
     if not (text := tidy(text)):
         raise UserError(f"{name}: the document is empty; give one with words in it")
     return text
@@ -216,18 +220,18 @@ def _read_document(source: str) -> str:
 def _score(
     summarizer: Summarizer, documents: Documents, language: str, seed: int, show_progress: bool
 ) -> dict[str, Any]:
-    articles, references = [], []
+    baselines, references = [], []
 
     def noting_references() -> Iterator[str]:
-        for document in documents:
-            articles.append(document.article)
+        for row, document in enumerate(documents):
+            baselines.append(baseline_summaries(document.article, (seed, row)))
             references.append(document.summary)
             yield document.article
 
     written = [one.summary for one in summarizer(noting_references(), "Summarizing", show_progress)]
     documents.warn_about_empty()
     summarizer.warn()
-    summaries = {"model": written, **baseline_summaries(articles, seed)}
+    summaries = {"model": written, **{name: [one[name] for one in baselines] for name in baselines[0]}}
     return {
         "rows": len(references),
         "language": language,
