@@ -132,7 +132,7 @@ def test_few_documents_are_read_more_often():
     epochs = {
         count: scale.settings(None, "linear", documents=count).training.epochs for count in (40, 1000, 3000, 90_000)
     }
-    assert epochs == {40: 15, 1000: 8, 3000: 3, 90_000: 1}
+    assert epochs == {40: 15, 1000: 6, 3000: 2, 90_000: 1}
 
 
 def test_splits_may_be_folders_of_stories(tmp_path):

@@ -23,7 +23,7 @@ from fastformer.data.tokenizers import encode_batch, load_tokenizer, train_token
 from fastformer.errors import Interrupted, UserError
 from fastformer.run_folder import open_run
 from fastformer.tasks import masked_words
-from fastformer.tasks.summarization import embed, evaluate, fit, predict, summarize, train, verbs
+from fastformer.tasks.summarization import embed, evaluate, predict, summarize, train, verbs
 from fastformer.tasks.summarization.course import plot_course
 from fastformer.tasks.summarization.data import encode_documents
 from fastformer.tasks.summarization.documents import Documents
@@ -252,14 +252,15 @@ def test_resumed_training_ends_with_the_same_weights(files, tmp_path, monkeypatc
     assert times[-1] <= metrics["train_seconds"]
 
 
-def test_the_course_is_rouge_without_beams_and_changes_nothing(files, tmp_path, monkeypatch):
+def test_the_course_is_rouge_without_beams_and_changes_nothing(files, tmp_path):
     options = {"preset": TINY, "epochs": 2, **quiet}
     metrics = train(files["train"], files["test"], output=tmp_path / "scored", **options)
     found = evaluate(open_run(tmp_path / "scored"), files["test"], beams=1, **quiet)["summaries"]
     assert metrics["validation"]["rouge1"] == found["model"]["rouge1"] > 0
     assert metrics["sample"]["baselines"] == {name: found[name]["rouge1"] for name in found if name != "model"}
-    monkeypatch.setattr(fit.Sample, "score", lambda *_: 0.0)
-    train(files["train"], files["test"], output=tmp_path / "unscored", **options)
+    unfollowed = train(files["train"], files["test"], output=tmp_path / "unscored", follow=False, **options)
+    assert "rouge1" not in unfollowed["validation"]
+    assert not (tmp_path / "unscored" / "course.png").exists()
     scored, unscored = (load_file(tmp_path / name / "model.safetensors") for name in ("scored", "unscored"))
     assert all(torch.equal(scored[name], unscored[name]) for name in scored)
 

@@ -41,8 +41,7 @@ def model_card(record: dict[str, Any], metrics: dict[str, Any], name: str) -> st
         f"seed {settings['training']['seed']}, {metrics['parameters']:,} parameters; articles are cut at "
         f"{settings['max_length']:,} tokens, summaries have at most {settings['max_summary_length']:,}.",
         "",
-        f"![Course of the training]({COURSE_FILE})",
-        "",
+        *([f"![Course of the training]({COURSE_FILE})", ""] if metrics["sample"] else []),
         "```bash",
         f"fastformer summarize {name} article.txt",
         "```",

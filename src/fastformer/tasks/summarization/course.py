@@ -41,10 +41,11 @@ class Sample:
         writer.model.to(learner.device).load_state_dict(learner.state_dict())
         return self._rouge1([one.summary for one in writer(document.article for document in self.documents)])
 
-    def baselines(self, seed: int) -> dict[str, float]:
-        """ROUGE-1 of sentences of the articles."""
+    def about(self, seed: int) -> dict[str, Any]:
+        """How many documents it has, and ROUGE-1 of sentences of their articles."""
         found = [baseline_summaries(document.article, (seed, row)) for row, document in enumerate(self.documents)]
-        return {name: self._rouge1([one[name] for one in found]) for name in found[0]}
+        baselines = {name: self._rouge1([one[name] for one in found]) for name in found[0]}
+        return {"documents": len(self.documents), "baselines": baselines}
 
     def _rouge1(self, summaries: list[str]) -> float:
         scores = rouge_of_each(summaries, [document.summary for document in self.documents], self.language)

@@ -26,7 +26,7 @@ from fastformer.tasks.summarization.writing import Summarizer
 from fastformer.training import train_model
 from fastformer.warm_start import kind_of, pair_rows_of, warm_start
 
-_SCORES = ("seconds", "perplexity", "accuracy", "rouge1")  # of every epoch
+_SCORES = ("seconds", "perplexity", "accuracy")  # of every epoch
 
 
 @dataclass
@@ -41,14 +41,15 @@ class Fitted:
     tokens: int  # of the articles and summaries trained on
     seconds: float
     history: list[dict[str, Any]]  # validation scores of every epoch
-    sample: Sample
+    sample: Sample | None
 
     def metrics(self) -> dict[str, Any]:
         """What metrics.json says of the training. `epochs` is its course: when each ended, and how well it did.
 
         Its `rouge1` is of a sample, written without beams; `sample` has that of sentences of these documents.
         """
-        epochs = [{name: epoch[f"eval_{name}"] for name in _SCORES} for epoch in self.history]
+        scores = (*_SCORES, "rouge1") if self.sample else _SCORES
+        epochs = [{name: epoch[f"eval_{name}"] for name in scores} for epoch in self.history]
         return {
             "train_seconds": round(self.seconds, 1),
             "peak_memory_gb": peak_memory_gb(),
@@ -57,10 +58,7 @@ class Fitted:
             "parameters": self.model.num_parameters(),
             "validation": min(epochs, key=lambda epoch: epoch["perplexity"]),
             "epochs": epochs,
-            "sample": {
-                "documents": len(self.sample.documents),
-                "baselines": self.sample.baselines(self.preset.training.seed),
-            },
+            "sample": self.sample and self.sample.about(self.preset.training.seed),
         }
 
 
@@ -73,11 +71,13 @@ def fit_summarizer(
     checkpoints: Path,
     init: str | None = None,
     language: str | None = None,
+    follow: bool = True,
     resume: bool = False,
     show_progress: bool = True,
 ) -> Fitted:
     """Train on documents that can be read more than once; validation picks the epoch by its perplexity.
 
+    With `follow` some of the validation documents are summarized after every epoch, which changes nothing but the time.
     `checkpoints` holds encoded documents and checkpoints; the caller deletes it once the result is safe.
     """
     started = time.monotonic()
@@ -111,7 +111,7 @@ def fit_summarizer(
         say(f"For ROUGE the summaries are taken for {taken}; --language says otherwise.")
     model = FastformerForConditionalGeneration(config)  # before the seed is set: it may not change what is learned
     model.generation_config = generation_config(preset, model.config, tokenizer)
-    sample = Sample.of(train if validation is None else validation, validating, language)
+    sample = Sample.of(train if validation is None else validation, validating, language) if follow else None
     writer = Summarizer(model, tokenizer, beams=1)
     set_seed(preset.training.seed)
     learner = SummaryLearner(config)
@@ -126,7 +126,7 @@ def fit_summarizer(
         collate=DocumentCollator(tokenizer.pad_token_id),
         compute_metrics=lambda result: {
             **validation_scores(result.predictions),
-            "rouge1": sample.score(writer, learner),
+            **({"rouge1": sample.score(writer, learner)} if sample else {}),
             "seconds": round(time.monotonic() - started, 1),
         },
         best_metric="log_likelihood",

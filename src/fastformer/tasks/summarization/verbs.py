@@ -47,6 +47,7 @@ def train(
     batch_size: int | None = None,
     learning_rate: float | None = None,
     seed: int = 0,
+    follow: bool = True,
     resume: bool = False,
     overwrite: bool = False,
     show_progress: bool = True,
@@ -54,7 +55,8 @@ def train(
     """Train on documents with summaries and leave a run folder; return its metrics.
 
     Without `validation` a tenth of the documents, at most 1,000, is held out to choose the epoch. `test` is only
-    scored, at the end. `preset` is a name, or settings of one's own.
+    scored, at the end. `preset` is a name, or settings of one's own. With `follow` some validation documents are
+    summarized after every epoch, and the run has a picture of its course.
     """
     check_training((mixer,), (train, validation, test))
     language = language and language_code(language)
@@ -85,6 +87,7 @@ def train(
             mixer=mixer,
             init=init,
             language=language,
+            follow=follow,
             checkpoints=folder / CHECKPOINTS,
             resume=resume,
             show_progress=show_progress,
@@ -101,7 +104,8 @@ def train(
         }
         card = model_card(record, metrics, name)
         save_run(folder, fitted.model, fitted.tokenizer, record=record, metrics=metrics, card=card)
-        plot_course(metrics, folder / COURSE_FILE, name)
+        if follow:
+            plot_course(metrics, folder / COURSE_FILE, name)
         if test:  # last, for it takes long: whatever happens, the model is safe
             summarizer = Summarizer(fitted.model, fitted.tokenizer)
             try:
