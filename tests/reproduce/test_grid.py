@@ -48,6 +48,15 @@ def test_every_run_is_made_once(jobs, tmp_path, log):
     assert log() == [job.name for job in jobs]
 
 
+def test_what_another_command_makes_meanwhile_is_not_made_again(jobs, tmp_path, log):
+    def describe(metrics):
+        run(jobs[1:2], tmp_path)  # after the first run of the three
+        return ""
+
+    run_grid(jobs, tmp_path / "out", train, describe)
+    assert log() == [job.name for job in jobs]
+
+
 def test_a_run_has_a_process_of_its_own_and_leaves_one_file(jobs, tmp_path):
     results = run(jobs[:2], tmp_path)
     assert len({os.getpid(), *(one["metrics"]["process"] for one in results)}) == 3

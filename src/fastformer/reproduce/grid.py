@@ -69,6 +69,9 @@ def run_grid(
         for number, job in enumerate(waiting, 1):
             advance(0, note=job.name)
             file, started = job.file(output), time.monotonic()
+            if file.is_file():  # another command has made it meanwhile
+                advance(1)
+                continue
             try:
                 folder = file.with_suffix("")
                 folder.parent.mkdir(parents=True, exist_ok=True)
