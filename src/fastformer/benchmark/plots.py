@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from fastformer.benchmark.measuring import machine_line
-from fastformer.colors import COLORS, OURS
+from fastformer.plotting import COLORS, OURS, style
 
 _MARKERS = "os^Dv<>P"
 
@@ -36,12 +36,9 @@ def plot_speed(report: dict[str, Any], mode: str, path: Path) -> None:
         axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(FuncFormatter(_minor_label))
-    axes.tick_params(which="both", labelsize=9)
-    axes.grid(which="major", color="#DDDDDD", linewidth=0.8)
+    style(axes)
     axes.grid(which="minor", axis="y", color="#EEEEEE", linewidth=0.6)
     axes.margins(y=0.08)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel("length of a text (tokens)")
     axes.set_ylabel("time per token (µs)")
     what = "forward and backward" if mode == "training" else "forward"

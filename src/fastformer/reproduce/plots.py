@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from fastformer.colors import COLORS, OURS
+from fastformer.plotting import COLORS, OURS, style
 from fastformer.reproduce.comparison import SCORES
 
 
@@ -52,8 +52,5 @@ def _panel(axes: Any, spreads: list[dict[str, Any]], colors: list[str]) -> bool:
     for place, (mean, deviation) in enumerate(ends):
         axes.annotate(f"{mean:.1f}", (place, mean + deviation), (0, 3), **above)
     axes.set_xticks([])
-    axes.grid(axis="y", color="#DDDDDD", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(labelsize=9)
-    axes.spines[["top", "right"]].set_visible(False)
+    style(axes, grid="y")
     return bottom > 0

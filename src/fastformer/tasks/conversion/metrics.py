@@ -6,9 +6,9 @@ import numpy as np
 from scipy.special import expit
 from sklearn.metrics import log_loss, roc_auc_score
 
-from fastformer.colors import OURS
 from fastformer.errors import diverged
 from fastformer.files import writing_aside
+from fastformer.plotting import OURS, style
 from fastformer.tasks.classification.metrics import calibration_error
 
 GROUPS = 15
@@ -80,10 +80,7 @@ def plot_reliability(probabilities: np.ndarray, labels: np.ndarray, path: str | 
     below.set_ylabel("events")
     below.set_xlabel("probability of a conversion")
     for panel in (axes, below):
-        panel.grid(color="#DDDDDD", linewidth=0.8)
-        panel.set_axisbelow(True)
-        panel.tick_params(labelsize=9)
-        panel.spines[["top", "right"]].set_visible(False)
+        style(panel)
     with writing_aside(path) as aside:
         figure.savefig(aside, format="png")
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fastformer.colors import COLORS, OURS
 from fastformer.files import writing_aside
+from fastformer.plotting import COLORS, OURS, style
 from fastformer.tasks.summarization.baselines import baseline_summaries
 from fastformer.tasks.summarization.data import Pairs
 from fastformer.tasks.summarization.documents import Document, Documents
@@ -80,9 +80,6 @@ def plot_course(metrics: dict[str, Any], path: str | Path, title: str) -> None:
     below.set_xlabel(f"time of training ({unit})")
     for panel in (axes, below):
         panel.set_xlim(left=0)
-        panel.grid(color="#DDDDDD", linewidth=0.8)
-        panel.set_axisbelow(True)
-        panel.tick_params(labelsize=9)
-        panel.spines[["top", "right"]].set_visible(False)
+        style(panel)
     with writing_aside(path) as aside:
         figure.savefig(aside, format="png")
