@@ -118,7 +118,9 @@ class TestGoingOn:
     @pytest.fixture
     def interrupted(self, tmp_path):
         (tmp_path / "checkpoints" / "steps" / "checkpoint-4").mkdir(parents=True)
-        (tmp_path / "checkpoints" / "steps" / "checkpoint-4" / "trainer_state.json").write_text("{}")
+        (tmp_path / "checkpoints" / "steps" / "checkpoint-4" / "trainer_state.json").write_text(
+            '{"best_model_checkpoint": null}'
+        )
         return tmp_path
 
     def test_without_a_checkpoint_it_starts(self, tmp_path):
