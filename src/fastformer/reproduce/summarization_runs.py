@@ -206,7 +206,7 @@ def _train(job: Job, folder: Path, show: bool) -> Metrics:
         preset=job.inputs["preset"],
         init=job.inputs["glove"],
         seed=job.settings["seed"],
-        follow=False,  # ten epochs of 800 documents would spend as long on it as on learning
+        follow=False,  # a report has no use for the course
         overwrite=True,
         show_progress=show,
     )
