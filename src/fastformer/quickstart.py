@@ -8,7 +8,8 @@ from fastformer.errors import Interrupted
 from fastformer.progress import say
 from fastformer.run_folder import open_run
 from fastformer.tasks.classification import verbs
-from fastformer.tasks.classification.baselines import Fit, majority, measure, tfidf
+from fastformer.tasks.classification.baselines import majority, tfidf
+from fastformer.tasks.classification.methods import Fit, measure
 
 
 def quickstart(output: str | Path = "runs/quickstart", seed: int = 0, show_progress: bool = True) -> dict[str, Any]:

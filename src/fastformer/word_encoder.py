@@ -11,6 +11,7 @@ at any time.
 
 import hashlib
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,12 +71,22 @@ def open_encoder(folder: Path) -> EncoderFolder:
 
 def word_vectors(encoder: EncoderFolder, words: list[str], show_progress: bool = True) -> np.ndarray:
     """Vectors (words, the encoder's width), from the cache where they are there."""
-    cached = cache_folder() / f"words-{_key(encoder, words)}.safetensors"
+
+    def make() -> np.ndarray:
+        ids, _ = encode_batch(load_tokenizer(encoder.folder), words, _LONGEST)
+        return encode_ids(encoder, ids, show_progress)
+
+    return kept_vectors(f"words-{_key(encoder, words)}", len(words), make)
+
+
+def kept_vectors(name: str, count: int, make: Callable[[], np.ndarray]) -> np.ndarray:
+    """So many vectors from the cache where they are there under `name`; else made, and kept there."""
+    cached = cache_folder() / f"{name}.safetensors"
     with suppress(OSError, SafetensorError, KeyError):  # none there, or a broken one: made anew
         vectors = load_file(cached)["vectors"]
-        if len(vectors) == len(words):
+        if len(vectors) == count:
             return vectors
-    vectors = _encode(encoder, words, show_progress)
+    vectors = make()
     try:
         cached.parent.mkdir(parents=True, exist_ok=True)
         with writing_aside(cached) as aside:
@@ -85,13 +96,12 @@ def word_vectors(encoder: EncoderFolder, words: list[str], show_progress: bool =
     return vectors
 
 
-def _encode(encoder: EncoderFolder, words: list[str], show_progress: bool) -> np.ndarray:
+def encode_ids(encoder: EncoderFolder, ids: list[np.ndarray], show_progress: bool) -> np.ndarray:
+    """The encoder's vector of each sequence of token ids; zeros for an empty one."""
     model = load_encoder(encoder.folder)
-    tokenizer = load_tokenizer(encoder.folder)
-    ids, _ = encode_batch(tokenizer, words, _LONGEST)
     tune()
     vectors: np.ndarray | None = None
-    with progress_bar("Encoding words", total=len(words), show=show_progress) as advance, torch.inference_mode():
+    with progress_bar("Encoding words", total=len(ids), show=show_progress) as advance, torch.inference_mode():
         for batch in _equal_lengths(ids):
             inputs = torch.from_numpy(np.stack([ids[index] for index in batch]).astype(np.int64))
             try:
@@ -103,7 +113,7 @@ def _encode(encoder: EncoderFolder, words: list[str], show_progress: bool) -> np
             if encoder.normalize:
                 found = torch.nn.functional.normalize(found, dim=-1)
             if vectors is None:
-                vectors = np.zeros((len(words), found.shape[1]), dtype=np.float32)
+                vectors = np.zeros((len(ids), found.shape[1]), dtype=np.float32)
             vectors[batch] = found.numpy()
             advance(len(batch))
     if vectors is None or not np.isfinite(vectors).all():

@@ -2,21 +2,28 @@
 
 import json
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from fastformer.benchmark.comparing import (
+    choose_methods,
+    compare,
+    drawn,
+    notes,
+    number,
+    ours,
+    percent,
+    still_true,
+    write_json_aside,
+)
 from fastformer.benchmark.measuring import describe_machine, machine_line, measuring, result_folder
 from fastformer.data.published import file_stamp
 from fastformer.data.tables import Row, read_rows
-from fastformer.errors import UserError
+from fastformer.errors import Interrupted, UserError
 from fastformer.files import writing_text
 from fastformer.markdown import markdown_table
 from fastformer.progress import say
-from fastformer.tasks.classification.baselines import BASELINES, Fit, FitError, Predict, majority, measure
-from fastformer.tasks.classification.estimator import TextClassifier
+from fastformer.tasks.classification.methods import Method
 
 _FILE = "classifiers.json"
 
@@ -57,64 +64,45 @@ def classifiers(
         [Row(row.text, groups.get(row.label, row.label)) for row in read_rows(source, **columns, split=split)]
         for source, split in ((train, "train"), (test, "test"))
     )
-    if rows is not None:
-        chosen = np.random.default_rng(seed).permutation(len(training))[:rows]
-        training = [training[index] for index in chosen]
+    training = drawn(training, rows, seed)
     settings = {"train": train, "test": test, "rows": rows, "merge": list(merge), "seed": seed, **columns}
-    chosen, missing = _chosen(init, methods, seed)
+    chosen, missing = choose_methods(_ours(init, seed), methods)
     with measuring(threads) as used:
-        # What a measurement depends on besides: a changed file, another number of threads, another start.
+        # What a measurement depends on besides: a changed file, another number of threads.
         given = {"files": [file_stamp(source) for source in (train, test)], "threads": used}
         result = {
             "settings": settings,
             "machine": describe_machine(used),
             "rows": {"train": len(training), "test": len(testing)},
             "classes": len({row.label for row in training}),
-            "methods": _measured_before(folder / _FILE, settings),
+            "methods": still_true(_measured_before(folder / _FILE, settings), given),
             "missing": missing,
         }
-        for name, fit in chosen.items():
-            own = given | {"init": getattr(fit, "keywords", {}).get("init")}
-            if result["methods"].get(name, {}).get("given") != own:
-                if show_progress:
-                    say(f"{name} …")
-                try:
-                    result["methods"][name] = measure(fit, training, testing) | {"given": own}
-                except FitError as error:
-                    result["missing"][name] = str(error)
-                with writing_text(folder / _FILE) as file:
-                    file.write(json.dumps(result, indent=1, ensure_ascii=False))
-        with writing_text(folder / "classifiers.md") as file:
-            file.write(markdown(result))
+
+        def tell(line: str) -> None:
+            if show_progress:
+                say(line)
+
+        def save() -> None:
+            write_json_aside(folder / _FILE, result)
+            with writing_text(folder / "classifiers.md") as file:
+                file.write(markdown(result))
+
+        try:
+            compare(chosen, training, testing, result, given, tell, save)
+        except KeyboardInterrupt:
+            raise Interrupted(f"stopped; what is measured is in {folder}, and the same command continues") from None
+        save()
     return result
 
 
-def _chosen(init: Sequence[str], methods: str | None, seed: int) -> tuple[dict[str, Fit], dict[str, str]]:
-    """Methods to measure, and why others cannot be."""
+def _ours(init: Sequence[str], seed: int) -> list[Method]:
     starts = dict(_pair(given, "--init") for given in init)
-    found: dict[str, Fit] = {
-        "Fastformer": partial(_ours, seed=seed),
-        "Fastformer, encoder alone": partial(_ours, preset="encoder", seed=seed),
-        **{f"Fastformer from {name}": partial(_ours, init=path, seed=seed) for name, path in starts.items()},
-        "commonest class": majority,
-    }
-    missing = {}
-    for baseline in BASELINES:
-        if (reason := baseline.missing()) is None:
-            found[baseline.name] = baseline.fit
-        else:
-            missing[baseline.name] = reason
-    if methods is not None:
-        wanted = [part.strip().lower() for part in methods.split(",")]
-        found = {name: fit for name, fit in found.items() if any(part in name.lower() for part in wanted)}
-        if not found:
-            raise UserError(f"--methods {methods}: names no method; there are Fastformer, TF-IDF, fastText and MiniLM")
-    return found, missing
-
-
-def _ours(texts: Sequence[str], labels: Sequence[str], **settings: Any) -> Predict:
-    seed = settings.pop("seed")
-    return TextClassifier(**settings, random_state=seed).fit(texts, labels).predict
+    return [
+        ours(random_state=seed),
+        ours("Fastformer, encoder alone", preset="encoder", random_state=seed),
+        *(ours(f"Fastformer from {name}", init=path, random_state=seed) for name, path in starts.items()),
+    ]
 
 
 def _pair(given: str, option: str) -> tuple[str, str]:
@@ -141,26 +129,25 @@ def markdown(result: dict[str, Any]) -> str:
     """The result as text: best accuracy and macro-F in bold."""
     methods = result["methods"]
     best = {score: max((one[score] for one in methods.values()), default=None) for score in ("accuracy", "macro_f")}
-
-    def share(entry: dict[str, float], score: str) -> str:
-        return f"**{100 * entry[score]:.1f}**" if entry[score] == best[score] else f"{100 * entry[score]:.1f}"
-
     table = markdown_table(
-        ["", "accuracy", "macro-F", "training, s", "1,000 predictions, s"],
+        ["", "accuracy", "macro-F", "log loss", "ECE", "training, s", "1,000 predictions, s"],
         [
             [
                 name,
-                share(entry, "accuracy"),
-                share(entry, "macro_f"),
-                f"{entry['train_seconds']:,}",
-                f"{entry['seconds_per_1000']:.2f}",
+                percent(entry["accuracy"], best["accuracy"]),
+                percent(entry["macro_f"], best["macro_f"]),
+                number(entry.get("log_loss"), 3),
+                number(entry.get("calibration_error"), 3),
+                number(entry["train_seconds"], 1),
+                number(entry["seconds_per_1000"], 2),
             ]
             for name, entry in methods.items()
         ],
     )
     rows = result["rows"]
-    notes = "".join(f"- {name}: {reason}\n" for name, reason in result["missing"].items())
+    missing = f"\n{notes(result['missing'])}" if result["missing"] else ""
     return (
         f"{machine_line(result['machine'])}; {rows['train']:,} training and {rows['test']:,} test rows, "
-        f"{result['classes']} classes, seed {result['settings']['seed']}\n\n{table}" + (f"\n{notes}" if notes else "")
+        f"{result['classes']} classes, seed {result['settings']['seed']}\n\n{table}"
+        + (f"\n{missing}" if missing else "")
     )
