@@ -1,6 +1,7 @@
 """What `bench classifiers` and `bench suite` share: which methods there are, measuring each once, and their numbers."""
 
 import json
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from fastformer.tasks.classification.estimator import TextClassifier
 from fastformer.tasks.classification.methods import Fitted, Method, measure
 
 NONE = "–"  # in a table: not measured, or not to be had
+LINEAR = frozenset(method.name for method in BASELINES if method.linear)
 
 
 def ours(name: str = "Fastformer", init: str | None = None, **settings: Any) -> Method:
@@ -43,6 +45,12 @@ def choose_methods(own: Iterable[Method], wanted: str | None) -> tuple[list[Meth
         methods = chosen
     missing = {method.name: reason for method in methods if (reason := method.missing()) is not None}
     return [method for method in methods if method.name not in missing], missing
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Ours first, then the baselines in their order."""
+    places = {method.name: place for place, method in enumerate(BASELINES)}
+    return sorted(names, key=lambda name: (places.get(name, -1), name))
 
 
 def drawn(rows: list[Row], count: int | None, seed: int) -> list[Row]:
@@ -84,7 +92,9 @@ def compare(
         try:
             if method.prepare is not None:
                 method.prepare()
-            measured = measure(method.fit, train, test)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "The number of unique classes")  # scikit-learn, of many labels
+                measured = measure(method.fit, train, test)
         except Exception as error:  # whatever stops one method, often of another library, stops no other
             if method.init is not None and isinstance(error, UserError):
                 raise  # the start that the user gave is wrong

@@ -236,6 +236,56 @@ def bench_classifiers(
     print(f"{markdown(result)}\nNumbers are in {output}.")
 
 
+@bench_app.command("suite")
+def bench_suite(
+    data: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder of sets: NAME/train.* and NAME/test.*, tables of any format.")
+    ],
+    output: Annotated[Path, typer.Option(help="Folder for suite.json, suite.md and suite.png.")] = Path("runs/suite"),
+    rows: Annotated[
+        str, typer.Option(help="Numbers of training rows, drawn by seed, with commas: 300,1000,all.")
+    ] = "all",
+    test_rows: Annotated[
+        int | None, typer.Option(min=1, help="Score on so many test rows at most, drawn by seed.")
+    ] = None,
+    methods: Annotated[str | None, typer.Option(help="Parts of names, with commas [default: all methods].")] = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    seed: Seed = 0,
+    threads: Threads = None,
+    json_: Json = False,
+) -> None:
+    """The default classifier against what people use on a CPU, on every dataset of a folder.
+
+    The methods are those of `bench classifiers`. Of each set, number of rows and method: accuracy, macro-F, log loss
+    and calibration error (ECE) where the method has probabilities, seconds to train, predictions per second. A method
+    that fails on a set is missing there, with the reason. SetFit and other fine-tuned transformers are not measured.
+
+    Results are written after every measurement: Ctrl-C loses one at most, and the same command goes on. What --output
+    has with the same settings, files and threads is not measured again.
+
+    Example: `fastformer bench suite datasets --rows 300,1000,all --methods fastformer,tf-idf`
+    """
+    from fastformer.benchmark.suite import suite
+    from fastformer.benchmark.suite_report import markdown
+
+    result = suite(
+        data,
+        output,
+        rows=rows,
+        test_rows=test_rows,
+        methods=methods,
+        text_column=text_column,
+        label_column=label_column,
+        seed=seed,
+        threads=threads,
+        show_progress=not json_,
+    )
+    if json_:
+        return print_json(result)
+    print(f"{markdown(result)}\nNumbers and the picture are in {output}.")
+
+
 @bench_app.command("training")
 def bench_training(
     train: Annotated[str, typer.Option(help=f"Training data: {DATA_HELP}")],
