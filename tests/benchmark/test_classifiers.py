@@ -71,8 +71,10 @@ def hopeless(texts, labels):
 
 
 def test_a_process_of_its_own():
-    one, two = apart(process_number)(["a"], ["b"]).predict(["x", "y"])
+    fitted = apart(process_number)(["a"], ["b"])
+    one, two = fitted.predict(["x", "y"])
     assert one == two != str(os.getpid())
+    assert fitted.train_seconds < 1  # to start the process took longer
 
 
 @pytest.mark.slow

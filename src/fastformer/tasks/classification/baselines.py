@@ -6,6 +6,7 @@ fastText and MiniLM take part where they are installed; they are no dependencies
 import multiprocessing
 import re
 import tempfile
+import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -159,14 +160,17 @@ def fasttext(texts: Sequence[str], labels: Sequence[str]) -> Fitted:
 def apart(fit: Fit) -> Fit:
     """`fit`, a function of a module, in a process of its own, where nobody has changed how memory is handed out.
 
-    fastText needs it: beside `machine.tune` it ends in NaN. Its first seconds go into importing this module again.
+    fastText needs it: beside `machine.tune` it ends in NaN. The seconds that the process takes to start, and to import
+    this module again, are not counted.
     """
 
     def fit_apart(texts: Sequence[str], labels: Sequence[str]) -> Fitted:
         process = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
-        classes, sure = process.submit(_fit_here, fit, texts, labels, torch.get_num_threads()).result()
+        fitting = process.submit(_fit_here, fit, texts, labels, torch.get_num_threads())
+        classes, sure, seconds = fitting.result()
         kind = "probabilities" if sure else "labels"
-        return Fitted(classes, **{kind: lambda texts: process.submit(_answer_here, kind, texts).result()})
+        answer = {kind: lambda texts: process.submit(_answer_here, kind, texts).result()}
+        return Fitted(classes, **answer, train_seconds=seconds)
 
     return fit_apart
 
@@ -174,10 +178,11 @@ def apart(fit: Fit) -> Fit:
 _fitted: dict[str, Fitted] = {}  # in the process of its own
 
 
-def _fit_here(fit: Fit, texts: Sequence[str], labels: Sequence[str], threads: int) -> tuple[Sequence[str], bool]:
+def _fit_here(fit: Fit, texts: Sequence[str], labels: Sequence[str], threads: int) -> tuple[Sequence[str], bool, float]:
     torch.set_num_threads(threads)
-    _fitted["here"] = fit(texts, labels)
-    return _fitted["here"].classes, _fitted["here"].probabilities is not None
+    start = time.perf_counter()
+    fitted = _fitted["here"] = fit(texts, labels)
+    return fitted.classes, fitted.probabilities is not None, time.perf_counter() - start
 
 
 def _answer_here(kind: str, texts: Sequence[str]) -> np.ndarray | Sequence[str]:
