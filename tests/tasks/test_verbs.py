@@ -132,6 +132,22 @@ def test_regression_predicts_in_the_units_of_the_data(tmp_path):
     assert 4900 < min(values) < max(values) < 5600
 
 
+def test_joined_columns_are_recorded_and_used_again(tmp_path):
+    rows = [
+        {"title": text, "body": "" if number % 3 else "more", "label": label}
+        for number, (text, label) in enumerate(make_rows(90, 4))
+    ]
+    source = write_jsonl(tmp_path / "train.jsonl", rows)
+    train(source, output=tmp_path / "run", text_column="title,body", epochs=1, **quiet)
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["data"]["text_column"] == "title,body"
+    joined = [{"text": "\n\n".join(filter(None, (row["title"], row["body"])))} for row in rows]
+    as_one = write_jsonl(tmp_path / "joined.jsonl", joined)
+    assert predictions(tmp_path / "run", source) == predictions(tmp_path / "run", as_one, text_column="text")
+    assert evaluate(open_run(tmp_path / "run"), source, **quiet)["rows"] == 90
+    with pytest.raises(UserError, match=r"joined.jsonl: no column 'title'; columns found: text"):
+        predictions(tmp_path / "run", as_one)
+
+
 def test_integer_labels_are_ordered_as_numbers(tmp_path):
     rows = [(f"{text} w{index % 3}", [2, 10, 7][index % 3]) for index, (text, _) in enumerate(make_rows(60, 3))]
     train(write_csv(tmp_path / "train.csv", rows), output=tmp_path / "run", epochs=1, **quiet)
