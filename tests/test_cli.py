@@ -74,6 +74,15 @@ def test_predict_reads_standard_input(fastformer, run_folder):  # noqa: F811
     assert same == out
 
 
+def test_predict_writes_the_top_probabilities(fastformer, run_folder):  # noqa: F811
+    code, out, _ = fastformer("predict", run_folder, "-", "--top", 1, stdin="a cat and a horse\n")
+    [line] = map(json.loads, out.splitlines())
+    assert (code, list(line["probabilities"])) == (0, [line["label"]])
+    code, out, err = fastformer("predict", run_folder, "-", "--top", 0, stdin="a cat\n")
+    assert (code, out) == (2, "")
+    assert err.splitlines() == ["fastformer: --top 0: no label would be left; give 1 or more"]
+
+
 def test_predict_writes_a_file(fastformer, run_folder, tmp_path):  # noqa: F811
     source = write_csv(tmp_path / "in.csv", make_rows(5, 0))
     code, out, _ = fastformer("predict", run_folder, source, "--output", tmp_path / "out.jsonl")

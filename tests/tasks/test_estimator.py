@@ -40,6 +40,21 @@ def test_learns(fitted):
     assert (fitted.classes_[chances.argmax(axis=1)] == fitted.predict(texts)).all()
 
 
+def test_predict_top_gives_the_most_probable_labels_first(fitted, data):
+    texts = data[0][:20]
+    chances = fitted.predict_proba(texts)
+    for k in (1, 2, 3, 9):
+        top = fitted.predict_top(texts, k)
+        assert [len(one) for one in top] == [min(k, 3)] * 20
+        for row, one in zip(chances, top, strict=True):
+            assert [chance for _, chance in one] == sorted(row, reverse=True)[:k]
+            assert all(row[fitted.classes_.tolist().index(label)] == chance for label, chance in one)
+    assert [one[0][0] for one in top] == fitted.predict(texts).tolist()
+    assert fitted.predict_top([], 2) == []
+    with pytest.raises(ValueError, match="k is 0"):
+        fitted.predict_top(texts, 0)
+
+
 def test_clone_copies_settings_not_weights(fitted):
     copy = clone(fitted)
     assert copy.get_params() == fitted.get_params()

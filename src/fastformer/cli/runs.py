@@ -69,9 +69,13 @@ def predict(
     output: Annotated[Path | None, typer.Option(help="Write here instead of to standard output.")] = None,
     text_column: AnyTextColumn = None,
     format: InputFormat = None,
+    top: Annotated[
+        int | None,
+        typer.Option(metavar="K", help="Classification: only the K largest probabilities, in falling order."),
+    ] = None,
     beams: RunBeams = None,
 ) -> None:
-    """Predict labels: one JSON object a line with the label and all probabilities, in input order.
+    """Predict labels: one JSON object per line with the label and all probabilities, in input order.
 
     Example: `fastformer predict runs/reviews new.csv > labels.jsonl`
 
@@ -80,7 +84,7 @@ def predict(
     A summarizer writes the summary of each article and its score, the mean log-probability of the summary's words.
     """
     opened, task = _open(run)
-    own = _only_for(opened, "summarization", beams=beams)
+    own = _only_for(opened, "classification", top=top) | _only_for(opened, "summarization", beams=beams)
     from fastformer.files import writing_text
 
     destination = nullcontext(sys.stdout) if output is None else writing_text(output)

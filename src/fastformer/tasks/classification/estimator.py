@@ -18,7 +18,7 @@ from fastformer.run_folder import claim_output, open_run, save_run
 from fastformer.tasks.classification.card import model_card
 from fastformer.tasks.classification.explain import explain_text
 from fastformer.tasks.classification.fit import fit_classifier
-from fastformer.tasks.classification.metrics import probabilities
+from fastformer.tasks.classification.metrics import falling, probabilities
 from fastformer.tasks.classification.presets import get_preset
 from fastformer.tasks.classification.verbs import Classifier
 from fastformer.warm_start import tokenizer_of
@@ -122,6 +122,16 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         if self._space.kind == "single":
             return self.classes_[chances.argmax(axis=1)]
         return [self.classes_[row > 0.5].tolist() for row in chances]
+
+    def predict_top(self, texts: Iterable[str], k: int) -> list[list[tuple[Any, float]]]:
+        """The `k` most probable labels of each text with their probabilities, in falling order."""
+        if k < 1:
+            raise ValueError(f"k is {k}: no label would be left; give 1 or more")
+        chances, labels = self.predict_proba(texts), self.classes_.tolist()
+        return [
+            [(labels[place], float(row[place])) for place in places]
+            for row, places in zip(chances, falling(chances)[:, :k], strict=True)
+        ]
 
     def score(self, texts: Iterable[str], labels: Sequence[Any], sample_weight=None) -> float:
         """Accuracy; where several labels are learned, the share of texts with exactly the right ones."""
