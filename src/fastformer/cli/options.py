@@ -74,6 +74,7 @@ DATA_HELP = (
 _SHORT = {  # a terminal has 80 columns
     "macro_f": "macro-F",
     "micro_f": "micro-F",
+    "f1": "F1",
     "calibration_error": "ECE",
     "texts_per_second": "texts/s",
     "largest_difference": "off by",

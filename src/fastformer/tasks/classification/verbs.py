@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TextIO
@@ -23,6 +24,7 @@ from fastformer.tasks.classification.data import LabelSpace, Table
 from fastformer.tasks.classification.fit import fit_classifier
 from fastformer.tasks.classification.metrics import falling, probabilities, scores
 from fastformer.tasks.classification.presets import Preset, get_preset
+from fastformer.tasks.classification.report import details, report_folder, write_report
 from fastformer.vectors import write_vectors
 from fastformer.warm_start import tokenizer_of
 
@@ -104,13 +106,26 @@ def evaluate(
     *,
     text_column: str | None = None,
     label_column: str | None = None,
+    report: str | Path | None = None,
+    by_class: bool = False,
     show_progress: bool = True,
-) -> dict[str, float]:
-    """Score a run on a labelled file."""
-    classifier = Classifier(run)
-    table = classifier.labelled(source, text_column, label_column)
-    result = _score(classifier.runner, classifier.space, table, source, show_progress)
-    classifier.runner.warn_about_cut_texts()
+) -> dict[str, Any]:
+    """Score a run on a labelled file.
+
+    `report` is a folder to write a report to: see `report.py`. With it, or `by_class`, the result has the scores of
+    each class as `classes`, or for numbers the quantiles of the errors as `residuals`.
+    """
+    with nullcontext() if report is None else report_folder(report) as folder:
+        classifier = Classifier(run)
+        space, runner = classifier.space, classifier.runner
+        table = classifier.labelled(source, text_column, label_column)
+        logits, labels = _run_labelled(runner, space, table, source, show_progress, classifier.logits)
+        result = {"rows": len(labels), **scores(space, logits, labels)}
+        if by_class or folder:
+            result |= details(space, logits, labels)
+        if folder:
+            write_report(folder, space, logits, labels, run=str(run.folder), source=source, result=result)
+    runner.warn_about_cut_texts()
     return result
 
 
