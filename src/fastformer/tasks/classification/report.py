@@ -246,7 +246,7 @@ def plot_confusion(names: Sequence[str], counts: np.ndarray, path: Path, texts: 
             share = shares[row, column]
             said = f"{share:.0f}" if share >= 1 else "<1"
             said = f"{said}%\n{counts[row, column]:,}" if size <= 8 else said
-            color = "white" if share > 45 else "#222222"
+            color = "white" if share > 38 else "#222222"
             axes.text(column, row, said, ha="center", va="center", fontsize=font - 0.5, color=color)
     _save(figure, path)
 
