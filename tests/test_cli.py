@@ -59,6 +59,25 @@ def test_train_then_evaluate_as_json(fastformer, files, tmp_path):  # noqa: F811
     assert "macro-F" in out
 
 
+def test_evaluate_shows_each_class_and_writes_a_report(fastformer, run_folder, files, tmp_path):  # noqa: F811
+    code, out, _ = fastformer("evaluate", run_folder, files["test"])
+    assert code == 0
+    assert all(word in out for word in ("By class", "precision", "F1", "animal", "tool"))
+    code, out, _ = fastformer("evaluate", run_folder, files["test"], "--report", tmp_path / "report")
+    assert "report.md" in "".join(out.split())
+    code, with_report, _ = fastformer("evaluate", run_folder, files["test"], "--report", tmp_path / "report", "--json")
+    code, plain, _ = fastformer("evaluate", run_folder, files["test"], "--json")
+    with_report, plain = json.loads(with_report), json.loads(plain)
+    assert list(with_report.pop("classes")) == ["animal", "food", "tool"]
+    assert with_report == plain
+
+
+def test_many_classes_are_not_listed(fastformer, run_folder, files, monkeypatch):  # noqa: F811
+    monkeypatch.setattr("fastformer.cli.runs.FEW_CLASSES", 2)
+    _, out, _ = fastformer("evaluate", run_folder, files["test"])
+    assert "By class" not in out
+
+
 def test_predict_reads_standard_input(fastformer, run_folder):  # noqa: F811
     code, out, _ = fastformer("predict", run_folder, "-", stdin="a cat and a horse\nsome old hammer\n")
     assert code == 0
@@ -72,6 +91,15 @@ def test_predict_reads_standard_input(fastformer, run_folder):  # noqa: F811
         stdin='{"text": "a cat and a horse"}\n{"text": "some old hammer"}\n',
     )
     assert same == out
+
+
+def test_predict_writes_the_top_probabilities(fastformer, run_folder):  # noqa: F811
+    code, out, _ = fastformer("predict", run_folder, "-", "--top", 1, stdin="a cat and a horse\n")
+    [line] = map(json.loads, out.splitlines())
+    assert (code, list(line["probabilities"])) == (0, [line["label"]])
+    code, out, err = fastformer("predict", run_folder, "-", "--top", 0, stdin="a cat\n")
+    assert (code, out) == (2, "")
+    assert err.splitlines() == ["fastformer: --top 0: no label would be left; give 1 or more"]
 
 
 def test_predict_writes_a_file(fastformer, run_folder, tmp_path):  # noqa: F811

@@ -30,6 +30,7 @@ __all__ = [
     "FastformerForTokenClassification",
     "FastformerModel",
     "TextClassifier",
+    "TextRegressor",
     "__version__",
     "available_mixers",
     "build_mixer",
@@ -38,9 +39,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`TextClassifier` brings scikit-learn and the data readers along: load it only when it is asked for."""
-    if name == "TextClassifier":
-        from fastformer.tasks.classification import TextClassifier
+    """The estimators bring scikit-learn and the data readers along: load them only when they are asked for."""
+    if name in ("TextClassifier", "TextRegressor"):
+        from fastformer.tasks import classification
 
-        return TextClassifier
+        return getattr(classification, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

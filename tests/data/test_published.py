@@ -72,6 +72,8 @@ class TestAmazon:
     def test_another_column_is_chosen_by_name(self, tmp_path):
         path = self.file(tmp_path / "reviews.json.gz", [json.dumps(one) for one in self.records()])
         assert {row.text for row in read_rows(path, text_column="summary")} == {"Gotta have GPS!"}
+        joined = [row.text for row in read_rows(path, text_column="summary,reviewText")]
+        assert joined == [f"Gotta have GPS!\n\n{row.text}".strip() for row in self.ROWS]
 
     def test_odd_lines_are_left_out_counted_and_said_once(self, tmp_path, said):
         good = [json.dumps(one) for one in self.records()]
@@ -161,6 +163,10 @@ class TestMind:
     def test_other_columns_by_name(self, folder):
         rows = list(read_rows(folder, text_column="title", label_column="subcategory"))
         assert rows[1] == Row("50 Worst Habits", "healthsub")
+
+    def test_columns_are_joined(self, folder):
+        rows = list(read_rows(folder, text_column="subcategory,title"))
+        assert rows[1] == Row("healthsub\n\n50 Worst Habits", "health")
 
     @pytest.mark.parametrize("form", ["bodies.jsonl", "bodies.tsv", "bodies"])
     @pytest.mark.parametrize("place", ["beside", "above"])

@@ -31,6 +31,12 @@ def test_class_numbers_become_names_in_saved_datasets_and_parquet(tmp_path):
         assert list(read_rows(source, label_kind="none"))[2] == Row("t2")
 
 
+def test_columns_of_saved_datasets_are_joined(tmp_path):
+    classed(2).add_column("title", ["T", None]).save_to_disk(tmp_path / "saved")
+    rows = read_rows(tmp_path / "saved", text_column="title,text")
+    assert list(rows) == [Row("T\n\nt0", "bad"), Row("t1", "fine")]
+
+
 def test_a_row_without_class_is_a_missing_label(tmp_path):
     features = datasets.Features(text=datasets.Value("string"), label=datasets.ClassLabel(names=["a"]))
     datasets.Dataset.from_dict({"text": ["x", "y"], "label": [0, -1]}, features=features).save_to_disk(

@@ -1,3 +1,4 @@
+import csv
 import gzip
 import io
 import json
@@ -6,6 +7,8 @@ import sys
 import tracemalloc
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -210,6 +213,14 @@ def test_text_and_label_win_over_other_names_and_one_column_is_the_text(tmp_path
         ),
         ("x,x,label", {"text_column": "x"}, "more than one column 'x'"),
         ("a,b,c", {"text_column": "a", "label_column": "a"}, "'a' cannot be text and label at once"),
+        ("a,b,label", {"text_column": "a,label", "label_column": "label"}, "'label' cannot be text and label at once"),
+        (
+            "a,b,label",
+            {"text_column": "a,txt"},
+            "no column 'txt'; columns found: a, b, label; name one of them with --t",
+        ),
+        ("a,b,label", {"text_column": "a,"}, "no column ''; columns found: a, b, label"),
+        ("a,b,label", {"text_column": "a,b,a"}, "--text-column a,b,a names a column twice"),
         ("text;label;id", {}, "line 1: one column named 'text;label;id'; separate fields by ','"),
     ],
 )
@@ -218,3 +229,47 @@ def test_columns_that_are_not_obvious_are_listed(tmp_path, header, options, says
     message = error_of(path, **options)
     assert message.startswith(f"{path}")
     assert says in message
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "json", "parquet"])
+def test_several_columns_are_joined_by_a_blank_line(tmp_path, suffix):
+    path = tmp_path / f"a.{suffix}"
+    columns = {"title": ["T", "", "  ", ""], "body": ["B", "b", "c\n", ""], "label": ["x", "y", "x", "y"]}
+    records = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    if suffix == "parquet":
+        pq.write_table(pa.table(columns), path)
+    elif suffix in ("jsonl", "json"):
+        write(path, "\n".join(map(json.dumps, records)))
+    else:
+        with open(path, "w", newline="") as file:
+            writer = csv.DictWriter(file, list(columns), delimiter={"csv": ",", "tsv": "\t"}[suffix])
+            writer.writeheader()
+            writer.writerows(records)
+    expected = [Row("T\n\nB", "x"), Row("b", "y"), Row("c\n", "x"), Row("", "y")]
+    assert list(read_rows(path, text_column="title,body")) == expected
+    assert next(read_rows(path, text_column=" body , title ", label_kind="none")).text == "B\n\nT"
+
+
+def test_a_missing_part_is_left_out_and_only_parts_may_be_missing(tmp_path):
+    rows = [{"title": "T", "body": "B"}, {"title": None, "body": "b"}, {"title": "t"}, {"body": None}]
+    path = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
+    texts = read_rows(path, text_column="title,body", label_kind="none")
+    assert [next(texts).text for _ in range(3)] == ["T\n\nB", "b", "t"]
+    says = error_of(path, text_column="title,body", label_kind="none")
+    assert "line 4: the text is missing" in says
+    path = write(tmp_path / "b.jsonl", '{"title": "T", "body": 3}')
+    assert "line 1: the text is a number" in error_of(path, text_column="title,body", label_kind="none")
+
+
+def test_a_column_with_a_comma_in_its_name_is_one_column(tmp_path):
+    path = write(tmp_path / "a.csv", '"title,body",title,body,label\nwhole,T,B,x\n')
+    assert list(read_rows(path, text_column="title,body")) == [Row("whole", "x")]
+
+
+def test_a_joined_column_is_never_taken_for_the_label(tmp_path):
+    path = write(tmp_path / "a.csv", "topic,body,class\nT,B,x\n")  # topic and class are both names of labels
+    assert list(read_rows(path, text_column="topic,body")) == [Row("T\n\nB", "x")]
+    path = write(tmp_path / "b.csv", "topic,body,anything\nT,B,x\n")  # the only other column is the label
+    assert list(read_rows(path, text_column="topic,body")) == [Row("T\n\nB", "x")]
+    path = write(tmp_path / "c.csv", "topic,body\nT,B\n")
+    assert "which column holds the label" in error_of(path, text_column="topic,body")

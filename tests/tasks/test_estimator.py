@@ -1,20 +1,20 @@
-"""`TextClassifier` keeps scikit-learn's promises."""
+"""`TextClassifier` and `TextRegressor` keep scikit-learn's promises."""
 
 import pickle
 
 import numpy as np
 import pytest
-from sklearn.base import clone
+from sklearn.base import clone, is_regressor
 from sklearn.exceptions import NotFittedError
-from sklearn.metrics import get_scorer
+from sklearn.metrics import get_scorer, r2_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from fastformer import TextClassifier
+from fastformer import TextClassifier, TextRegressor
 from fastformer.errors import UserError
 from fastformer.run_folder import open_run
-from fastformer.tasks.classification import evaluate
+from fastformer.tasks.classification import evaluate, train
 
 from .conftest import make_rows, write_csv
 
@@ -38,6 +38,21 @@ def test_learns(fitted):
     assert chances.shape == (60, 3)
     np.testing.assert_allclose(chances.sum(axis=1), 1)
     assert (fitted.classes_[chances.argmax(axis=1)] == fitted.predict(texts)).all()
+
+
+def test_predict_top_gives_the_most_probable_labels_first(fitted, data):
+    texts = data[0][:20]
+    chances = fitted.predict_proba(texts)
+    for k in (1, 2, 3, 9):
+        top = fitted.predict_top(texts, k)
+        assert [len(one) for one in top] == [min(k, 3)] * 20
+        for row, one in zip(chances, top, strict=True):
+            assert [chance for _, chance in one] == sorted(row, reverse=True)[:k]
+            assert all(row[fitted.classes_.tolist().index(label)] == chance for label, chance in one)
+    assert [one[0][0] for one in top] == fitted.predict(texts).tolist()
+    assert fitted.predict_top([], 2) == []
+    with pytest.raises(ValueError, match="k is 0"):
+        fitted.predict_top(texts, 0)
 
 
 def test_clone_copies_settings_not_weights(fitted):
@@ -135,3 +150,75 @@ def test_mistakes_are_named(fitted):
         TextClassifier().fit(["a cat", "a dog"], ["x", "x"])
     assert fitted.predict([]).shape == (0,)
     assert fitted.predict([""]).shape == (1,)
+
+
+@pytest.fixture(scope="module")
+def numbers(data):
+    return [{"animal": 100.0, "food": 250.0, "tool": 400.0}[label] for label in data[1]]
+
+
+@pytest.fixture(scope="module")
+def regressor(data, numbers):
+    return TextRegressor().fit(data[0], numbers)
+
+
+class TestRegressor:
+    """The same promises, for numbers."""
+
+    def test_learns_in_the_units_of_the_data(self, regressor, data, numbers):
+        predicted = regressor.predict(data[0])
+        assert (predicted.shape, predicted.dtype) == ((240,), np.float64)
+        assert 50 < predicted.min() < 150
+        assert 350 < predicted.max() < 450
+        assert regressor.score(data[0], numbers) == pytest.approx(r2_score(numbers, predicted))
+        assert regressor.score(data[0], numbers) > 0.8
+        assert is_regressor(regressor)
+
+    def test_clone_copies_settings_not_weights(self, regressor):
+        copy = clone(regressor)
+        assert copy.get_params() == regressor.get_params()
+        with pytest.raises(NotFittedError):
+            copy.predict(["a cat"])
+
+    def test_pickled_saved_and_loaded_is_the_same(self, regressor, data, numbers, tmp_path):
+        regressor.save(tmp_path / "run")
+        predicted = regressor.predict(data[0])
+        for copy in (pickle.loads(pickle.dumps(regressor)), TextRegressor.load(tmp_path / "run")):
+            np.testing.assert_array_equal(copy.predict(data[0]), predicted)
+            assert copy.get_params() == regressor.get_params()
+        source = write_csv(tmp_path / "test.csv", list(zip(data[0], numbers, strict=True)))
+        scores = evaluate(open_run(tmp_path / "run"), source, show_progress=False)
+        assert scores["r2"] == pytest.approx(regressor.score(data[0], numbers))
+
+    def test_cross_validation(self, data, numbers):
+        scores = cross_val_score(TextRegressor(epochs=4), np.array(data[0]), np.array(numbers), cv=2)
+        assert scores.shape == (2,)
+        assert np.isfinite(scores).all()
+
+    def test_explains_the_number(self, regressor):
+        explanation = regressor.explain("a cat and a hammer")
+        assert explanation.label is None
+        assert explanation.prediction == pytest.approx(regressor.predict(["a cat and a hammer"])[0])
+
+    def test_mistakes_are_named(self, regressor):
+        for bad in (float("nan"), float("-inf"), None, "3", [1.0]):
+            with pytest.raises(ValueError, match="text 1 has .* where a finite number is needed") as caught:
+                TextRegressor().fit(["a", "b"], [1.0, bad])
+            assert "\n" not in str(caught.value)
+        with pytest.raises(ValueError, match="2 texts but 1 numbers"):
+            TextRegressor().fit(["a", "b"], [1.0])
+        with pytest.raises(ValueError, match="not a matrix"):
+            TextRegressor().fit(["a", "b"], np.eye(2))
+        assert regressor.predict([]).shape == (0,)
+
+    def test_runs_of_the_other_kind_are_refused(self, regressor, run_folder, tmp_path):
+        regressor.save(tmp_path / "numbers")
+        with pytest.raises(UserError, match=r"numbers: this run predicts numbers; load it with TextRegressor$"):
+            TextClassifier.load(tmp_path / "numbers")
+        with pytest.raises(UserError, match=r"this run predicts labels; load it with TextClassifier$"):
+            TextRegressor.load(run_folder)
+
+    def test_loads_what_the_command_line_trained(self, data, numbers, tmp_path):
+        source = write_csv(tmp_path / "train.csv", list(zip(data[0], numbers, strict=True)))
+        train(source, output=tmp_path / "run", regression=True, epochs=1, show_progress=False)
+        assert TextRegressor.load(tmp_path / "run").predict(data[0][:3]).shape == (3,)

@@ -250,5 +250,5 @@ class TestMistakes:
         self.check("has no mask token", train, source, output=tmp_path / "run", tokenizer=path)
 
     def test_a_classifier_is_not_a_filler(self, run, source):
-        with pytest.raises(UserError, match="predicts no classes"):
+        with pytest.raises(UserError, match="this run is for masked-words"):
             classification.TextClassifier.load(run)

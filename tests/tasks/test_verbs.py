@@ -67,6 +67,16 @@ def test_predictions_come_in_input_order_with_probabilities(run_folder, tmp_path
         assert line["label"] == max(line["probabilities"], key=line["probabilities"].get)
 
 
+def test_top_keeps_the_largest_probabilities_in_falling_order(run_folder, tmp_path):
+    source = write_csv(tmp_path / "in.csv", make_rows(20, 5))
+    whole = predictions(run_folder, source)
+    for top in (1, 2, 3, 99):
+        for line, all_of_it in zip(predictions(run_folder, source, top=top), whole, strict=True):
+            falling = sorted(all_of_it["probabilities"].items(), key=lambda pair: -pair[1])
+            assert list(line["probabilities"].items()) == falling[:top]
+            assert line["label"] == all_of_it["label"] == falling[0][0]
+
+
 def test_batch_company_changes_no_prediction(run_folder, tmp_path):
     rows = make_rows(30, 6)
     together = predictions(run_folder, write_csv(tmp_path / "all.csv", rows))
@@ -130,6 +140,24 @@ def test_regression_predicts_in_the_units_of_the_data(tmp_path):
     assert metrics["test"]["r2"] > 0.5
     values = [line["prediction"] for line in predictions(tmp_path / "run", source)]
     assert 4900 < min(values) < max(values) < 5600
+    with pytest.raises(UserError, match="predicts a number and has no probabilities"):
+        predictions(tmp_path / "run", source, top=1)
+
+
+def test_joined_columns_are_recorded_and_used_again(tmp_path):
+    rows = [
+        {"title": text, "body": "" if number % 3 else "more", "label": label}
+        for number, (text, label) in enumerate(make_rows(90, 4))
+    ]
+    source = write_jsonl(tmp_path / "train.jsonl", rows)
+    train(source, output=tmp_path / "run", text_column="title,body", epochs=1, **quiet)
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["data"]["text_column"] == "title,body"
+    joined = [{"text": "\n\n".join(filter(None, (row["title"], row["body"])))} for row in rows]
+    as_one = write_jsonl(tmp_path / "joined.jsonl", joined)
+    assert predictions(tmp_path / "run", source) == predictions(tmp_path / "run", as_one, text_column="text")
+    assert evaluate(open_run(tmp_path / "run"), source, **quiet)["rows"] == 90
+    with pytest.raises(UserError, match=r"joined.jsonl: no column 'title'; columns found: text"):
+        predictions(tmp_path / "run", as_one)
 
 
 def test_integer_labels_are_ordered_as_numbers(tmp_path):
@@ -247,6 +275,9 @@ class TestMistakes:
         (tmp_path / "run.json").write_text("{")
         with pytest.raises(UserError, match=r"run.json: cannot be read"):
             open_run(tmp_path)
+
+    def test_top_of_nothing(self, run_folder, files):
+        self.check("--top 0: .*give 1 or more", predict, open_run(run_folder), files["test"], io.StringIO(), top=0)
 
     def test_a_damaged_model(self, run_folder, files, tmp_path):
         shutil.copytree(run_folder, tmp_path / "run")

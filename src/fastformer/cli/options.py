@@ -22,7 +22,9 @@ class Format(StrEnum):
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and show no progress.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed: the same seed gives the same model.")]
-TextColumn = Annotated[str | None, typer.Option(help="Column that holds the text. Guessed when obvious.")]
+TextColumn = Annotated[
+    str | None, typer.Option(help="Column that holds the text; `title,body` joins several. Guessed when obvious.")
+]
 LabelColumn = Annotated[str | None, typer.Option(help="Column that holds the label. Guessed when obvious.")]
 ArticleColumn = Annotated[
     str | None,
@@ -35,7 +37,11 @@ SummaryColumn = Annotated[
 # In verbs of every task the same columns have both names.
 AnyTextColumn = Annotated[
     str | None,
-    typer.Option("--text-column", "--article-column", help="Column that holds the text. Guessed when obvious."),
+    typer.Option(
+        "--text-column",
+        "--article-column",
+        help="Column that holds the text; `title,body` joins several, except for a summarizer. Guessed when obvious.",
+    ),
 ]
 AnyLabelColumn = Annotated[
     str | None,
@@ -68,6 +74,7 @@ DATA_HELP = (
 _SHORT = {  # a terminal has 80 columns
     "macro_f": "macro-F",
     "micro_f": "micro-F",
+    "f1": "F1",
     "calibration_error": "ECE",
     "texts_per_second": "texts/s",
     "largest_difference": "off by",

@@ -24,6 +24,7 @@ from fastformer.cli.options import (
 )
 from fastformer.errors import UserError
 
+FEW_CLASSES = 20  # are printed one by one
 RunBeams = Annotated[int | None, typer.Option(min=1, help="Summarization: beam size [default: the run's].")]
 
 
@@ -32,6 +33,14 @@ def evaluate(
     data: Annotated[str, typer.Argument(metavar="FILE", help=DATA_HELP)],
     text_column: AnyTextColumn = None,
     label_column: AnyLabelColumn = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Classification: write report.md, report.json and a picture here: precision, recall and F1 of each "
+            "class, and which classes are confused; for numbers, predicted against true.",
+        ),
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Conversion: write a plot (.png) of how far the probabilities are right.")
     ] = None,
@@ -45,6 +54,7 @@ def evaluate(
     """Score a trained model on labelled data.
 
     Accuracy, macro-F, and ECE, the expected calibration error: how far probabilities are from how often they are right.
+    For at most 20 classes, each class is shown too.
 
     A summarizer's summaries are scored by ROUGE, beside the first sentences of an article and random ones.
 
@@ -52,15 +62,21 @@ def evaluate(
     """
     opened, task = _open(run)
     columns = {"text_column": text_column, "label_column": label_column}
-    own = _only_for(opened, "conversion", plot=plot)
+    own = _only_for(opened, "conversion", plot=plot) | _only_for(opened, "classification", report=report)
+    if opened.task == "classification":
+        own["by_class"] = not json_
     own |= _only_for(opened, "summarization", language=language, beams=beams)
     result = task.evaluate(opened, data, **columns, **own, show_progress=not json_)
     if json_:
         return print_json(result)
     if opened.task == "summarization":
         return print_summaries(data, result)
-    said = ("without_positive", "one_class")  # in a line of their own
+    said = ("without_positive", "one_class", "classes", "residuals")  # in a line or a table of their own
     print_table(data, {str(run): result}, tuple(name for name in result if name not in said))
+    if opened.record.get("label_kind") == "single" and len(result["classes"]) <= FEW_CLASSES:
+        print_table("By class", result["classes"], ("precision", "recall", "f1", "support"))
+    if report is not None:
+        print(f"The report is {report / 'report.md'}.")
 
 
 def predict(
@@ -69,9 +85,13 @@ def predict(
     output: Annotated[Path | None, typer.Option(help="Write here instead of to standard output.")] = None,
     text_column: AnyTextColumn = None,
     format: InputFormat = None,
+    top: Annotated[
+        int | None,
+        typer.Option(metavar="K", help="Classification: only the K largest probabilities, in falling order."),
+    ] = None,
     beams: RunBeams = None,
 ) -> None:
-    """Predict labels: one JSON object a line with the label and all probabilities, in input order.
+    """Predict labels: one JSON object per line with the label and all probabilities, in input order.
 
     Example: `fastformer predict runs/reviews new.csv > labels.jsonl`
 
@@ -80,7 +100,7 @@ def predict(
     A summarizer writes the summary of each article and its score, the mean log-probability of the summary's words.
     """
     opened, task = _open(run)
-    own = _only_for(opened, "summarization", beams=beams)
+    own = _only_for(opened, "classification", top=top) | _only_for(opened, "summarization", beams=beams)
     from fastformer.files import writing_text
 
     destination = nullcontext(sys.stdout) if output is None else writing_text(output)

@@ -1,4 +1,4 @@
-"""The readers: what a file, a folder or a dataset holds -> records (where, text, label), a few at a time.
+"""The readers: what a file, a folder or a dataset holds -> records (where, text, …, label), a few at a time.
 
 Files are CSV, TSV, JSONL, a JSON array, Parquet, or one text a line, all of them plain or .gz; CSV and TSV have a
 header and quote fields by `"`. A folder holds LABEL/*.txt, or was saved by `datasets`; datasets also come from the
@@ -25,8 +25,8 @@ from fastformer.errors import UserError
 
 Format = Literal["csv", "tsv", "jsonl", "json", "parquet", "lines"]
 STANDARD_INPUT = "standard input"  # what errors call it
-Record = tuple[str, Any, Any]  # where, text, label; neither is checked yet
-Choose = Callable[[list[str]], tuple[str, str | None]]  # the columns found -> text column, label column
+Record = tuple[str, *tuple[Any, ...]]  # where, one text or several, label; none is checked yet
+Choose = Callable[[list[str]], tuple[str | None, ...]]  # the columns found -> text column or columns, label column
 
 _FORMATS: dict[str, Format] = {
     ".csv": "csv",
@@ -167,15 +167,14 @@ def _read_csv(file: io.BufferedReader, name: str, delimiter: str, choose: Choose
                     raise UserError(
                         f"{name}, line {start}: one column named {header[0]!r}; separate fields by {delimiter!r}"
                     )
-                text, label = choose(header)
-                text, label = header.index(text), label and header.index(label)
+                places = [None if column is None else header.index(column) for column in choose(header)]
             elif len(fields) != len(header):
                 raise UserError(
                     f"{name}, line {start}: {len(fields)} fields where the header has {len(header)}; "
                     f"put a field that holds {delimiter!r} or a new line in double quotes"
                 )
             else:
-                yield f"{name}, line {start}", fields[text], None if label is None else fields[label]
+                yield f"{name}, line {start}", *(None if place is None else fields[place] for place in places)
             start = reader.line_num + 1
     except csv.Error as error:
         raise UserError(
@@ -227,16 +226,16 @@ def _read_array(file: io.BufferedReader, name: str, choose: Choose) -> Iterator[
 
 
 def picker(choose: Choose) -> Callable[[str, Any], Record]:
-    """Takes text and label out of JSON objects; the first object decides the columns."""
-    columns: tuple[str, str | None] | None = None
+    """Takes texts and label out of JSON objects; the first object decides the columns."""
+    columns: tuple[str | None, ...] | None = None
 
     def pick(where: str, record: Any) -> Record:
         nonlocal columns
         if type(record) is not dict:
             raise UserError(f'{where}: {kind_of(record)}, not a JSON object; write {{"COLUMN": value, …}}')
         columns = columns or choose(list(record))
-        text, label = map(record.get, columns)
-        return where, whole_characters(text) if type(text) is str else text, label
+        *texts, label = map(record.get, columns)
+        return where, *(whole_characters(text) if type(text) is str else text for text in texts), label
 
     return pick
 
@@ -257,9 +256,9 @@ def _read_parquet(file: io.BufferedReader, name: str, choose: Choose) -> Iterato
 
     try:
         table = pq.ParquetFile(file)
-        text, label = choose(table.schema_arrow.names)
-        batches = table.iter_batches(batch_size=_BATCH, columns=[text, label] if label else [text])
-        yield from _number_rows(name, (batch.to_pydict() for batch in batches), text, label, table.schema_arrow)
+        chosen = choose(table.schema_arrow.names)
+        batches = table.iter_batches(batch_size=_BATCH, columns=[column for column in chosen if column is not None])
+        yield from _number_rows(name, (batch.to_pydict() for batch in batches), chosen, table.schema_arrow)
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{name}: not a readable Parquet file ({_reason(error)}); write or download it again") from None
 
@@ -309,15 +308,16 @@ def _read_dataset(dataset: Any, name: str, split: str | None, choose: Choose) ->
                 f"{name}: {wanted}; splits found: {', '.join(dataset)}; name one, as in {name}:{next(iter(dataset))}"
             )
         dataset = dataset[split]
-    text, label = choose(dataset.column_names)
-    dataset = dataset.with_format(None).select_columns([text, label] if label else [text])
-    yield from _number_rows(name, dataset.iter(_BATCH), text, label, dataset.features.arrow_schema)
+    chosen = choose(dataset.column_names)
+    dataset = dataset.with_format(None).select_columns([column for column in chosen if column is not None])
+    yield from _number_rows(name, dataset.iter(_BATCH), chosen, dataset.features.arrow_schema)
 
 
-def _number_rows(name: str, batches: Iterator[dict], text: str, label: str | None, schema: Any) -> Iterator[Record]:
+def _number_rows(name: str, batches: Iterator[dict], chosen: tuple[str | None, ...], schema: Any) -> Iterator[Record]:
     """The rows of column batches, with the class numbers of `datasets` turned into their names."""
+    *texts, label = chosen
     names = None
-    if label and b"huggingface" in (schema.metadata or {}):
+    if label is not None and b"huggingface" in (schema.metadata or {}):
         from datasets import ClassLabel, Features
 
         feature = Features.from_arrow_schema(schema)[label]
@@ -331,10 +331,10 @@ def _number_rows(name: str, batches: Iterator[dict], text: str, label: str | Non
 
     number = 0
     for batch in batches:
-        labels = batch[label] if label else itertools.repeat(None)
-        for one_text, one_label in zip(batch[text], labels, strict=False):
+        labels = itertools.repeat(None) if label is None else batch[label]
+        for *row, one_label in zip(*(batch[text] for text in texts), labels, strict=False):
             number += 1
-            yield f"{name}, row {number}", one_text, named(one_label) if names else one_label
+            yield f"{name}, row {number}", *row, named(one_label) if names else one_label
 
 
 # ---- words of errors -------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The paper's classification datasets as they are published -> records (where, text, label), told by their content.
+"""The paper's classification datasets as they are published -> records (where, text, …, label), told by their content.
 
     Amazon   one JSON object a line (.json, plain or .gz), with reviewText, overall (1.0 to 5.0) and more
     IMDB     pos/ID_RATING.txt and neg/ID_RATING.txt (unsup/ is left out), or train/ and test/ with such folders in them
@@ -114,10 +114,10 @@ def _say_once(message: str) -> None:
 def _read_amazon(path: str, choose: Choose) -> Iterator[Record]:
     rated = True
 
-    def choose_once(columns: list[str]) -> tuple[str, str | None]:
+    def choose_once(columns: list[str]) -> tuple[str | None, ...]:
         nonlocal rated
         chosen = choose(columns)
-        rated = chosen[1] is not None  # whoever wants no labels misses none
+        rated = chosen[-1] is not None  # whoever wants no labels misses none
         return chosen
 
     pick, left_out, number = picker(choose_once), _LeftOut(), 0
@@ -127,11 +127,11 @@ def _read_amazon(path: str, choose: Choose) -> Iterator[Record]:
             if record is None:
                 left_out["that hold no JSON object"] += 1
                 continue
-            where, text, label = pick(f"{path}, line {number}", record)
-            if not isinstance(text, str) or (rated and label is None):
+            where, *texts, label = pick(f"{path}, line {number}", record)
+            if not any(isinstance(text, str) for text in texts) or (rated and label is None):
                 left_out["without text or rating" if rated else "without text"] += 1
             else:
-                yield where, text, label
+                yield where, *texts, label
     left_out.say(path, number, "lines")
 
 
@@ -158,7 +158,7 @@ def _is_rated(folder: Path) -> bool:
 
 
 def _read_imdb(folder: Path, choose: Choose) -> Iterator[Record]:
-    text_column, label_column = choose(["text", "rating", "folder"])
+    chosen = choose(["text", "rating", "folder"])
     left_out, number = _LeftOut(), 0
     for path in (path for side in ("neg", "pos") for path in sorted((folder / side).iterdir())):
         number += 1
@@ -168,7 +168,7 @@ def _read_imdb(folder: Path, choose: Choose) -> Iterator[Record]:
             continue
         with open(path, "rb") as file:
             values = {"text": "".join(decode(file, str(path))), "rating": rated[1], "folder": path.parent.name}
-        yield str(path), values[text_column], values.get(label_column)
+        yield str(path), *map(values.get, chosen)
     left_out.say(folder, number, "files")
 
 
@@ -185,7 +185,7 @@ def _news_files(path: str) -> list[Path]:
 
 
 def _read_mind(files: list[Path], choose: Choose) -> Iterator[Record]:
-    text_column, label_column = choose(["text", "category", "subcategory", "title", "abstract", "id"])
+    chosen = choose(["text", "category", "subcategory", "title", "abstract", "id"])
     left_out, number, seen, without_body = _LeftOut(), 0, set(), 0
     for path in files:
         body_of = _bodies(path)
@@ -201,13 +201,13 @@ def _read_mind(files: list[Path], choose: Choose) -> Iterator[Record]:
                     left_out["without a category"] += 1
                 elif values["id"] not in seen:
                     seen.add(values["id"])
-                    body = body_of(values["id"]) if body_of and text_column == "text" else None
+                    body = body_of(values["id"]) if body_of and "text" in chosen else None
                     without_body += body_of is not None and not body
                     values["text"] = body or "\n".join(filter(None, (values["title"], values["abstract"])))
-                    yield f"{path}, line {line_number}", values[text_column], values.get(label_column)
+                    yield f"{path}, line {line_number}", *map(values.get, chosen)
     source = files[0] if len(files) == 1 else files[0].parent.parent
     left_out.say(source, number, "lines")
-    if without_body and text_column == "text":
+    if without_body and "text" in chosen:
         _say_once(f"{source}: {without_body:,} of {len(seen):,} news have no body; title and abstract stand for it.")
 
 

@@ -3,16 +3,18 @@
 A source is a CSV, TSV, JSONL (.jsonl, .ndjson, .json; a JSON array too) or Parquet file, plain or .gz; a .txt file of
 one text a line (no labels); a folder of LABEL/*.txt; `-`, standard input; Amazon reviews, IMDB or MIND as published; a
 folder saved by `datasets`; `builtin`, the built-in corpus; or the name of a dataset on the Hub. The last three and IMDB
-may have splits: `NAME:SPLIT` picks one. A string joins several labels by `|`. `formats.py` and `published.py` read what
-a source holds; here the source is told by its name, the columns are chosen, and every value is checked and converted.
-Whatever is wrong is said in one line with its file and line.
+may have splits: `NAME:SPLIT` picks one. A string joins several labels by `|`. `--text-column title,body` makes one text
+of several columns, with a blank line between them; what is empty or missing is left out.
+
+`formats.py` and `published.py` read what a source holds; here the source is told by its name, the columns are chosen,
+and every value is checked and converted. Whatever is wrong is said in one line with its file and line.
 """
 
 import itertools
 import math
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -65,6 +67,8 @@ LABEL_COLUMNS = (
     "overall",
 )
 LABEL_SEPARATOR = "|"
+COLUMN_SEPARATOR = ","
+BETWEEN_COLUMNS = "\n\n"
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 _FILE_SUFFIX = re.compile(r"\.[A-Za-z]\w{0,7}$")
@@ -93,6 +97,7 @@ def read_rows(
 ) -> Iterator[Row]:
     """The rows of `source`, in its order.
 
+    `text_column` may name several columns, as in `title,body`, whose texts are joined with a blank line between them.
     Labels become strings ("single"; integers are written out), lists of strings ("multi"), finite floats ("number"),
     or are not read at all ("none"). `format` is for standard input and for files whose name does not say it; `split`
     is the split to use where the source has several and does not name one itself.
@@ -112,7 +117,7 @@ def detect_label_kind(
 ) -> Literal["single", "multi"]:
     """Say "multi" if one of the first thousand labels is a list, or a string that holds `|`; else "single"."""
     records = _open(source, text_column, label_column, True, format, split)
-    for _, _, label in itertools.islice(records, 1000):
+    for *_, label in itertools.islice(records, 1000):
         if isinstance(label, list | tuple) or (isinstance(label, str) and LABEL_SEPARATOR in label):
             return "multi"
     return "single"
@@ -125,12 +130,9 @@ def called(source: str | Path) -> str:
 
 def _rows(name: str, records: Iterator[Record], convert: Callable[[Any], Any]) -> Iterator[Row]:
     where = None
-    for where, text, label in records:
+    for where, *texts, label in records:
         try:
-            if type(text) is not str:
-                kind = "missing" if text is None else f"{kind_of(text)}, not a string"
-                raise _BadValueError(f"the text is {kind}; mend the row, or choose another column with --text-column")
-            row = Row(text, convert(label))
+            row = Row(_one_text(texts), convert(label))
         except _BadValueError as error:
             raise UserError(f"{where}: {error}") from None
         yield row
@@ -139,6 +141,18 @@ def _rows(name: str, records: Iterator[Record], convert: Callable[[Any], Any]) -
 
 
 # ---- values ----------------------------------------------------------------------------------------------------------
+
+
+def _one_text(values: list[Any]) -> str:
+    """The text of one column as it is, or those of several joined, without what is missing or blank."""
+    given = [value for value in values if value is not None] or [None]
+    for value in given:
+        if type(value) is not str:
+            kind = "missing" if value is None else f"{kind_of(value)}, not a string"
+            raise _BadValueError(f"the text is {kind}; mend the row, or choose another column with --text-column")
+    if len(values) == 1:
+        return given[0]
+    return BETWEEN_COLUMNS.join(value for value in given if value and not value.isspace())
 
 
 def _one_label(value: Any) -> str:
@@ -184,36 +198,47 @@ def _number(value: Any) -> float:
 
 def _choose_columns(
     name: str, text: str | None, label: str | None, with_label: bool, found: list[str]
-) -> tuple[str, str | None]:
-    """The text and label columns: as told, else by their names, else by there being no other."""
+) -> tuple[str | None, ...]:
+    """The text column or columns and the label column: as told, else by name, else by there being no other."""
     listed = f"columns found: {', '.join(found[:30])}{', …' if len(found) > 30 else ''}"
+    texts = _named_columns(text, found)
     label = label if with_label else None
-    for column, flag in ((text, "--text-column"), (label, "--label-column")):
+    for column, flag in (*((column, "--text-column") for column in texts), (label, "--label-column")):
         if column is not None and found.count(column) != 1:
             count = "more than one column" if column in found else "no column"
             raise UserError(f"{name}: {count} {column!r}; {listed}; name one of them with {flag}")
-    text = text or recognise_column(found, TEXT_COLUMNS, taken=label)
-    label = label or recognise_column(found, LABEL_COLUMNS, taken=text)
-    if len(found) == 2 and all(found) and (text is None) != (label is None):
-        other = found[1 - found.index(text or label)]
-        text, label = text or other, label or other
+    if len(set(texts)) < len(texts):
+        raise UserError(f"{name}: --text-column {text} names a column twice; name each of them once")
+    if not texts and (guess := recognise_column(found, TEXT_COLUMNS, taken=(label,))):
+        texts = [guess]
+    label = label or recognise_column(found, LABEL_COLUMNS, taken=texts)
+    others = [column for column in found if column not in (*texts, label)]
+    if len(found) > 1 and len(others) == 1 and all(found) and bool(texts) != bool(label):
+        texts, label = texts or others, label or others[0]
     if len(found) == 1 and not with_label:
-        text = found[0]
-    for column, role in ((text, "text"), (label, "label")):
-        if column is None and (with_label or role == "text"):
+        texts = found
+    for missing, role in ((not texts, "text"), (label is None and with_label, "label")):
+        if missing:
             raise UserError(
                 f"{name}: cannot tell which column holds the {role}; {listed}; name it with --{role}-column"
             )
-    if with_label and text == label:
+    if with_label and label in texts:
         raise UserError(
-            f"{name}: {text!r} cannot be text and label at once; {listed}; name another with --label-column"
+            f"{name}: {label!r} cannot be text and label at once; {listed}; name another with --label-column"
         )
-    return text, label if with_label else None
+    return *texts, label if with_label else None
 
 
-def recognise_column(found: list[str], candidates: tuple[str, ...], taken: str | None) -> str | None:
+def _named_columns(text: str | None, found: list[str]) -> list[str]:
+    """The columns that `--text-column` names: one, which may have a comma in its name, or several between commas."""
+    if text is None:
+        return []
+    return [text] if text in found else [column.strip() for column in text.split(COLUMN_SEPARATOR)]
+
+
+def recognise_column(found: list[str], candidates: tuple[str, ...], taken: Collection[str | None]) -> str | None:
     """The column that bears one of these names: the first of them, else the only one; None where in doubt."""
-    matches = [column for column in found if column != taken and column.lower() in candidates]
+    matches = [column for column in found if column not in taken and column.lower() in candidates]
     best = [column for column in matches if column.lower() == candidates[0]] or matches
     return best[0] if len(best) == 1 else None
 

@@ -1,13 +1,14 @@
-"""`TextClassifier`: the classifier as a scikit-learn estimator."""
+"""`TextClassifier` and `TextRegressor`: scikit-learn estimators for labels and for numbers, over one base."""
 
+import math
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from fastformer.data.tables import Row
@@ -16,33 +17,24 @@ from fastformer.explain import Explanation
 from fastformer.inference import TextRunner
 from fastformer.run_folder import claim_output, open_run, save_run
 from fastformer.tasks.classification.card import model_card
+from fastformer.tasks.classification.data import LabelKind
 from fastformer.tasks.classification.explain import explain_text
 from fastformer.tasks.classification.fit import fit_classifier
-from fastformer.tasks.classification.metrics import probabilities
+from fastformer.tasks.classification.metrics import falling, probabilities
 from fastformer.tasks.classification.presets import get_preset
 from fastformer.tasks.classification.verbs import Classifier
 from fastformer.warm_start import tokenizer_of
 
+_LOADERS = {"labels": "TextClassifier", "numbers": "TextRegressor"}  # what a run predicts -> who loads it
 
-class TextClassifier(ClassifierMixin, BaseEstimator):
-    """Fastformer text classifier with scikit-learn's interface: texts in, labels out.
 
-    It clones, cross-validates, grid-searches and pickles. Labels may be strings or integers; where every label is a
-    list or tuple, any number of labels a text is learned. A setting left at `None` is the preset's.
+class _TextEstimator(BaseEstimator):
+    """What the two estimators share: settings, training, answers of the model, run folders.
 
-    Parameters
-        mixer: the method, `fastformer` or a rival.
-        preset: `default`, `encoder` (without its n-gram channel), `paper-amazon`, `paper-imdb` or `paper-mind`.
-        tokenizer: `word`, `bpe`, `nltk`, or the path of a saved tokenizer.
-        init: what to start from: a GloVe file, a folder with a transformers or sentence-transformers encoder, or an
-            earlier run, which brings its tokenizer too unless `tokenizer` is given.
-        max_length: tokens after which a text is cut.
-        epochs, batch_size, learning_rate: training.
-        random_state: seed; the same seed gives the same model.
-        verbose: show progress.
-
-    After `fit`: `classes_`, `model_` (a `FastformerForSequenceClassification`) and `tokenizer_`.
+    After `_fit` or `load`: `model_`, `tokenizer_`, and `_space`, `_metrics`, `_record`, of which a run folder is made.
     """
+
+    _predicts: str  # `labels` or `numbers`
 
     def __init__(
         self,
@@ -68,18 +60,32 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, texts: Iterable[str], labels: Sequence[Any]) -> "TextClassifier":
-        """Train on texts and their labels; a tenth of them is held out to choose the epoch."""
-        texts, labels = _checked_texts(texts), _checked_labels(labels)
-        if len(texts) != len(labels):
-            raise ValueError(f"{len(texts)} texts but {len(labels)} labels")
-        several = bool(labels) and all(isinstance(label, list | tuple | set | frozenset) for label in labels)
-        known = np.unique([name for names in labels for name in names] if several else labels)
-        original = {str(name): name for name in known}
-        rows = [
-            Row(text, [str(name) for name in label] if several else str(label))
-            for text, label in zip(texts, labels, strict=True)
-        ]
+    def save(self, folder: str | Path) -> None:
+        """Save as a run folder, which the command line and transformers read too."""
+        check_is_fitted(self, "model_")
+        folder = claim_output(folder, resume=False, overwrite=True)
+        record = {**self._record, "estimator": self.get_params()}
+        card = model_card(record, self._metrics, self._space, folder.resolve().name)
+        save_run(folder, self.model_, self.tokenizer_, record=record, metrics=self._metrics, card=card)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Load a run folder, saved here or trained on the command line."""
+        run = open_run(folder)
+        if run.task != "classification":
+            raise UserError(f"{folder}: this run is for {run.task}; {cls.__name__} loads runs of classification only")
+        predicts = "numbers" if run.record.get("label_kind") == "number" else "labels"
+        if predicts != cls._predicts:
+            raise UserError(f"{folder}: this run predicts {predicts}; load it with {_LOADERS[predicts]}")
+        if run.is_export:
+            raise UserError(f"{folder}: is an export, which cannot be saved again; load the run that it was made from")
+        loaded = Classifier(run)
+        self = cls(**run.record.get("estimator", {"mixer": run.record["mixer"], "preset": run.record["preset"]}))
+        self.model_, self.tokenizer_, self._space = loaded.model, loaded.runner.tokenizer, loaded.space
+        self._metrics, self._record = run.load_metrics(), run.record
+        return self
+
+    def _fit(self, texts: list[str], labels: list[Any], kind: LabelKind) -> None:
         settings = get_preset(self.preset, self.mixer).with_overrides(
             tokenizer=self.tokenizer or tokenizer_of(self.init),
             max_length=self.max_length,
@@ -92,9 +98,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         temporary = tempfile.TemporaryDirectory(prefix="fastformer-", ignore_cleanup_errors=True)
         with temporary as folder, _plain_interrupt():
             fitted = fit_classifier(
-                rows,
+                [Row(*pair) for pair in zip(texts, labels, strict=True)],
                 None,
-                kind="multi" if several else "single",
+                kind=kind,
                 preset=settings,
                 mixer=self.mixer,
                 init=self.init,
@@ -102,26 +108,87 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
                 show_progress=self.verbose,
             )
         self.model_, self.tokenizer_, self._space = fitted.model, fitted.tokenizer, fitted.space
-        self._set_labels([original[name] for name in fitted.space.names])
-        data = {"train": "TextClassifier.fit", "text_column": None, "label_column": None}
+        data = {"train": f"{type(self).__name__}.fit", "text_column": None, "label_column": None}
         self._metrics, self._record = fitted.metrics(), fitted.record(self.preset, self.init, data)
-        return self
 
-    def predict_proba(self, texts: Iterable[str]) -> np.ndarray:
-        """Probabilities (texts, classes), columns in the order of `classes_`."""
+    def _logits(self, texts: Iterable[str]) -> np.ndarray:
+        """Outputs of the model (texts, outputs)."""
         check_is_fitted(self, "model_")
         texts = _checked_texts(texts)
         runner = TextRunner(self.model_, self.tokenizer_, self.tokenizer_.model_max_length)
         logits = list(runner(texts, lambda **inputs: self.model_(**inputs).logits))
-        chances = probabilities(self._space, np.stack(logits) if logits else np.zeros((0, len(self.classes_))))
-        return chances[:, self._places]
+        return np.stack(logits) if logits else np.zeros((0, self._space.size), dtype=np.float32)
+
+    def _explain(self, text: str, label: str | None, baseline: str) -> Explanation:
+        check_is_fitted(self, "model_")
+        if not isinstance(text, str):
+            raise ValueError(f"explain takes one text, a string, not a {type(text).__name__}")
+        parts = self.model_, self.tokenizer_, self._space
+        return explain_text(*parts, text, label=label, baseline=baseline, name=type(self).__name__)
+
+
+class TextClassifier(ClassifierMixin, _TextEstimator):
+    """Fastformer text classifier with scikit-learn's interface: texts in, labels out.
+
+    It clones, cross-validates, grid-searches and pickles. Labels may be strings or integers; where every label is a
+    list or tuple, any number of labels per text is learned. A setting left at `None` is the preset's.
+
+    Parameters
+        mixer: the method, `fastformer` or a rival.
+        preset: `default`, `encoder` (without its n-gram channel), `paper-amazon`, `paper-imdb` or `paper-mind`.
+        tokenizer: `word`, `bpe`, `nltk`, or the path of a saved tokenizer.
+        init: what to start from: a GloVe file, a folder with a transformers or sentence-transformers encoder, or an
+            earlier run, which brings its tokenizer too unless `tokenizer` is given.
+        max_length: tokens after which a text is cut.
+        epochs, batch_size, learning_rate: training.
+        random_state: seed; the same seed gives the same model.
+        verbose: show progress.
+
+    After `fit`: `classes_`, `model_` (a `FastformerForSequenceClassification`) and `tokenizer_`.
+    """
+
+    _predicts = "labels"
+
+    def fit(self, texts: Iterable[str], labels: Sequence[Any]) -> Self:
+        """Train on texts and their labels; a tenth of them is held out to choose the epoch."""
+        texts, labels = _checked_texts(texts), _checked_labels(labels)
+        _check_as_many(texts, labels, "labels")
+        several = bool(labels) and all(isinstance(label, list | tuple | set | frozenset) for label in labels)
+        known = np.unique([name for names in labels for name in names] if several else labels)
+        original = {str(name): name for name in known}
+        written = [[str(name) for name in label] if several else str(label) for label in labels]
+        self._fit(texts, written, "multi" if several else "single")
+        self._set_labels([original[name] for name in self._space.names])
+        return self
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Load a run folder of a classifier, saved here or trained on the command line."""
+        self = super().load(folder)
+        self._set_labels(self._record.get("classes", self._space.names))
+        return self
+
+    def predict_proba(self, texts: Iterable[str]) -> np.ndarray:
+        """Probabilities (texts, classes), columns in the order of `classes_`."""
+        logits = self._logits(texts)
+        return probabilities(self._space, logits)[:, self._places]
 
     def predict(self, texts: Iterable[str]) -> np.ndarray | list[list[Any]]:
-        """The most likely label of each text; where several labels are learned, a list of labels a text."""
+        """The most likely label of each text; where several labels are learned, a list of labels per text."""
         chances = self.predict_proba(texts)
         if self._space.kind == "single":
             return self.classes_[chances.argmax(axis=1)]
         return [self.classes_[row > 0.5].tolist() for row in chances]
+
+    def predict_top(self, texts: Iterable[str], k: int) -> list[list[tuple[Any, float]]]:
+        """The `k` most probable labels of each text with their probabilities, in falling order."""
+        if k < 1:
+            raise ValueError(f"k is {k}: no label would be left; give 1 or more")
+        chances, labels = self.predict_proba(texts), self.classes_.tolist()
+        return [
+            [(labels[place], float(row[place])) for place in places]
+            for row, places in zip(chances, falling(chances)[:, :k], strict=True)
+        ]
 
     def score(self, texts: Iterable[str], labels: Sequence[Any], sample_weight=None) -> float:
         """Accuracy; where several labels are learned, the share of texts with exactly the right ones."""
@@ -138,44 +205,43 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         `label` is the class to explain, by default the most probable one; `baseline="mean"` measures tokens from the
         average one of the text. The result shows itself in a notebook; `.save("why.html")` writes it as a page.
         """
-        check_is_fitted(self, "model_")
-        if not isinstance(text, str):
-            raise ValueError(f"explain takes one text, a string, not a {type(text).__name__}")
-        name = None if label is None else str(label)
-        parts = self.model_, self.tokenizer_, self._space
-        return explain_text(*parts, text, label=name, baseline=baseline, name=type(self).__name__)
-
-    def save(self, folder: str | Path) -> None:
-        """Save as a run folder, which the command line and transformers read too."""
-        check_is_fitted(self, "model_")
-        folder = claim_output(folder, resume=False, overwrite=True)
-        record = {
-            **self._record,
-            "estimator": self.get_params(),
-            "classes": self._labels,  # numbers stay numbers
-        }
-        card = model_card(record, self._metrics, self._space, folder.resolve().name)
-        save_run(folder, self.model_, self.tokenizer_, record=record, metrics=self._metrics, card=card)
-
-    @classmethod
-    def load(cls, folder: str | Path) -> "TextClassifier":
-        """Load a run folder of a classifier, saved here or trained on the command line."""
-        run = open_run(folder)
-        if run.task != "classification" or run.record.get("label_kind") == "number":
-            raise UserError(f"{folder}: this run predicts no classes; `fastformer predict` uses it")
-        if run.is_export:
-            raise UserError(f"{folder}: is an export, which cannot be saved again; load the run that it was made from")
-        loaded = Classifier(run)
-        self = cls(**run.record.get("estimator", {"mixer": run.record["mixer"], "preset": run.record["preset"]}))
-        self.model_, self.tokenizer_, self._space = loaded.model, loaded.runner.tokenizer, loaded.space
-        self._metrics, self._record = run.load_metrics(), run.record
-        self._set_labels(run.record.get("classes", loaded.space.names))
-        return self
+        return self._explain(text, None if label is None else str(label), baseline)
 
     def _set_labels(self, labels: Sequence[Any]) -> None:
         """Labels in the model's order ("2" before "10"). scikit-learn's scorers expect `classes_` in NumPy's."""
         self.classes_, self._places = np.unique(labels, return_index=True)
-        self._labels = np.array(labels).tolist()
+        self._record = {**self._record, "classes": np.array(labels).tolist()}  # numbers stay numbers
+
+
+class TextRegressor(RegressorMixin, _TextEstimator):
+    """Fastformer text regressor with scikit-learn's interface: texts in, numbers out.
+
+    It clones, cross-validates, grid-searches and pickles; `score` is R². The parameters are those of `TextClassifier`.
+
+    After `fit`: `model_` (a `FastformerForSequenceClassification` with one output, in the units of the numbers) and
+    `tokenizer_`.
+    """
+
+    _predicts = "numbers"
+
+    def fit(self, texts: Iterable[str], numbers: Sequence[float]) -> Self:
+        """Train on texts and their numbers; a tenth of them is held out to choose the epoch."""
+        texts, numbers = _checked_texts(texts), _checked_numbers(numbers)
+        _check_as_many(texts, numbers, "numbers")
+        self._fit(texts, numbers, "number")
+        return self
+
+    def predict(self, texts: Iterable[str]) -> np.ndarray:
+        """The number of each text."""
+        return self._logits(texts)[:, 0].astype(np.float64)
+
+    def explain(self, text: str, baseline: str = "zero") -> Explanation:
+        """Why the model answers as it does on one text: weights of its tokens, and their effects on the number.
+
+        `baseline="mean"` measures tokens from the average one of the text. The result shows itself in a notebook;
+        `.save("why.html")` writes it as a page.
+        """
+        return self._explain(text, None, baseline)
 
 
 @contextmanager
@@ -188,14 +254,34 @@ def _plain_interrupt() -> Iterator[None]:
 
 
 def _checked_labels(labels: Sequence[Any]) -> list[Any]:
-    """Labels as a list: one hashable value a text, or a list of them."""
+    """Labels as a list: one hashable value per text, or a list of them."""
     if getattr(labels, "ndim", 1) != 1:
-        raise ValueError("labels must be a list: one label a text, or for several a list of labels, not a matrix")
+        raise ValueError("labels must be a list: one label per text, or for several a list of labels, not a matrix")
     labels = list(labels)
     for index, label in enumerate(labels):
         if label is None or label != label:  # NaN
             raise ValueError(f"text {index} has no label")
     return labels
+
+
+def _checked_numbers(numbers: Sequence[float]) -> list[float]:
+    """Numbers as a list of floats, all of them finite."""
+    if getattr(numbers, "ndim", 1) != 1:
+        raise ValueError("numbers must be a list: one number per text, not a matrix")
+    found = []
+    for index, number in enumerate(numbers):
+        try:
+            found.append(math.nan if isinstance(number, str) else float(number))
+        except (TypeError, ValueError, OverflowError):
+            found.append(math.nan)
+        if not math.isfinite(found[-1]):
+            raise ValueError(f"text {index} has {number!r} where a finite number is needed; mend it or leave it out")
+    return found
+
+
+def _check_as_many(texts: list[str], labels: list[Any], what: str) -> None:
+    if len(texts) != len(labels):
+        raise ValueError(f"{len(texts)} texts but {len(labels)} {what}")
 
 
 def _checked_texts(texts: Iterable[str]) -> list[str]:

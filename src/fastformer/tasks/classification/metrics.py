@@ -29,6 +29,11 @@ def probabilities(space: LabelSpace, logits: np.ndarray) -> np.ndarray:
     return softmax(logits, axis=-1) if space.kind == "single" else expit(logits)
 
 
+def falling(chances: np.ndarray) -> np.ndarray:
+    """Places of the classes by falling probability (along the last axis); of equal ones the first comes first."""
+    return np.argsort(-chances, axis=-1, kind="stable")
+
+
 def scores(space: LabelSpace, logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     """Accuracy, macro-F and calibration error; for several labels a text micro-F; for numbers errors and R²."""
     if space.kind == "number":

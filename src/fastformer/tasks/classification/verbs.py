@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TextIO
@@ -21,8 +22,9 @@ from fastformer.tasks import check_training
 from fastformer.tasks.classification.card import model_card
 from fastformer.tasks.classification.data import LabelSpace, Table
 from fastformer.tasks.classification.fit import fit_classifier
-from fastformer.tasks.classification.metrics import probabilities, scores
+from fastformer.tasks.classification.metrics import falling, probabilities, scores
 from fastformer.tasks.classification.presets import Preset, get_preset
+from fastformer.tasks.classification.report import details, report_folder, write_report
 from fastformer.vectors import write_vectors
 from fastformer.warm_start import tokenizer_of
 
@@ -104,13 +106,26 @@ def evaluate(
     *,
     text_column: str | None = None,
     label_column: str | None = None,
+    report: str | Path | None = None,
+    by_class: bool = False,
     show_progress: bool = True,
-) -> dict[str, float]:
-    """Score a run on a labelled file."""
-    classifier = Classifier(run)
-    table = classifier.labelled(source, text_column, label_column)
-    result = _score(classifier.runner, classifier.space, table, source, show_progress)
-    classifier.runner.warn_about_cut_texts()
+) -> dict[str, Any]:
+    """Score a run on a labelled file.
+
+    `report` is a folder to write a report to: see `report.py`. With it, or `by_class`, the result has the scores of
+    each class as `classes`, or for numbers the quantiles of the errors as `residuals`.
+    """
+    with nullcontext() if report is None else report_folder(report) as folder:
+        classifier = Classifier(run)
+        space, runner = classifier.space, classifier.runner
+        table = classifier.labelled(source, text_column, label_column)
+        logits, labels = _run_labelled(runner, space, table, source, show_progress, classifier.logits)
+        result = {"rows": len(labels), **scores(space, logits, labels)}
+        if by_class or folder:
+            result |= details(space, logits, labels)
+        if folder:
+            write_report(folder, space, logits, labels, run=str(run.folder), source=source, result=result)
+    runner.warn_about_cut_texts()
     return result
 
 
@@ -157,18 +172,24 @@ def predict(
     *,
     text_column: str | None = None,
     format: str | None = None,
+    top: int | None = None,
     show_progress: bool = True,
 ) -> int:
-    """Write one JSON line a text, in input order; return how many.
+    """Write one JSON line per text, in input order; return how many.
 
-    One label: `{"label": …, "probabilities": {…}}`; several: `labels`; a number: `{"prediction": …}`.
+    One label: `{"label": …, "probabilities": {…}}`; several: `labels`; a number: `{"prediction": …}`. With `top` only
+    so many probabilities are written, the largest first.
     """
+    if top is not None and top < 1:
+        raise UserError(f"--top {top}: no label would be left; give 1 or more")
     classifier = Classifier(run)
+    if top is not None and classifier.space.kind == "number":
+        raise UserError(f"--top {top}: {run.folder} predicts a number and has no probabilities; leave --top out")
     rows = _texts_to_predict(classifier, source, text_column, format)
     count = 0
     with progress_bar("Predicting", show=show_progress) as advance:
         for logits in classifier.runner((row.text for row in rows), classifier.logits):
-            out.write(json.dumps(classifier.describe(logits), ensure_ascii=False) + "\n")
+            out.write(json.dumps(classifier.describe(logits, top), ensure_ascii=False) + "\n")
             advance(1)
             count += 1
     classifier.runner.warn_about_cut_texts()
@@ -216,9 +237,9 @@ class Classifier:
         """Text vectors."""
         return self.model.fastformer(**inputs).pooler_output
 
-    def describe(self, logits: np.ndarray) -> dict[str, Any]:
+    def describe(self, logits: np.ndarray, top: int | None = None) -> dict[str, Any]:
         """A prediction as it is written out."""
-        return describe(self.space, logits)
+        return describe(self.space, logits, top)
 
     def columns(self, text_column: str | None, label_column: str | None) -> tuple[str | None, str | None]:
         """Column names as given, or as they were in training."""
@@ -231,12 +252,16 @@ class Classifier:
         return Table(source, *self.columns(text_column, label_column), label_kind=self.space.kind, split="test")
 
 
-def describe(space: LabelSpace, logits: np.ndarray) -> dict[str, Any]:
-    """The prediction that the logits of one text make: `label`, `labels` or `prediction`, and `probabilities`."""
+def describe(space: LabelSpace, logits: np.ndarray, top: int | None = None) -> dict[str, Any]:
+    """The prediction that the logits of one text make: `label`, `labels` or `prediction`, and `probabilities`.
+
+    The probabilities are in the order of the labels, or only the `top` largest, in falling order.
+    """
     if space.kind == "number":
         return {"prediction": float(logits[0])}
     chances = probabilities(space, logits)
-    named = {name: round(float(chance), 6) for name, chance in zip(space.names, chances, strict=True)}
+    order = range(len(chances)) if top is None else falling(chances)[:top]
+    named = {space.names[index]: round(float(chances[index]), 6) for index in order}
     if space.kind == "single":
         return {"label": space.names[int(chances.argmax())], "probabilities": named}
     chosen = [name for name, chance in zip(space.names, chances, strict=True) if chance > 0.5]

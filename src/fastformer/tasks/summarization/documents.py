@@ -160,11 +160,11 @@ def _choose_columns(
         if column is not None and found.count(column) != 1:
             count = "more than one column" if column in found else "no column"
             raise UserError(f"{name}: {count} {column!r}; {listed}; name one of them with --{role}-column")
-    article = article or recognise_column(found, ARTICLE_COLUMNS, taken=summary)
+    article = article or recognise_column(found, ARTICLE_COLUMNS, taken=(summary,))
     if article is None and len(found) == 1:
         article = found[0]
     if with_summary:
-        summary = summary or recognise_column(found, SUMMARY_COLUMNS, taken=article)
+        summary = summary or recognise_column(found, SUMMARY_COLUMNS, taken=(article,))
     for column, role in ((article, "article"), (summary, "summary")):
         if column is None and (with_summary or role == "article"):
             raise UserError(
