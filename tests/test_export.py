@@ -300,7 +300,7 @@ class TestCommand:
         old = shutil.copytree(export_folder, tmp_path / "old")
         before = {path.name: path.read_bytes() for path in old.iterdir()}
         wrong = onnx.load(old / "model.onnx")
-        [bias] = [weight for weight in wrong.graph.initializer if weight.name == "classifier.bias"]
+        [bias] = [weight for weight in wrong.graph.initializer if weight.name == "ngrams.bias"]
         bias.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(bias) + 0.01, bias.name))
         monkeypatch.setattr("fastformer.export.write_onnx", lambda model, path: onnx.save(wrong, path))
         self.refused(fastformer("export", run_folder, "--output", old, "--overwrite"), "away from the run")

@@ -124,9 +124,12 @@ class _Graph(nn.Module):
     def __init__(self, model: FastformerForSequenceClassification):
         super().__init__()
         self.encoder, self.classifier, self.ngrams = model.fastformer, model.classifier, model.ngrams
+        self.ngrams_only = model.config.ngram_only
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
         vector = self.encoder(input_ids=input_ids, attention_mask=attention_mask).pooler_output
+        if self.ngrams_only:
+            return self.ngrams(input_ids, attention_mask.bool()), vector
         logits = self.classifier(vector)
         if self.ngrams is not None:
             logits = logits + self.ngrams(input_ids, attention_mask.bool())

@@ -277,5 +277,8 @@ class _Watch(TrainerCallback):
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
         # The score a person knows best; a bar has room for one.
-        score = next(name for name in ("rouge1", "accuracy", "r2", "auc", "log_loss") if f"eval_{name}" in metrics)
+        shown = ("rouge1", "accuracy", "r2", "auc", "log_loss")
+        score = next((name for name in shown if f"eval_{name}" in metrics), None)
+        if score is None:
+            return
         self.advance(0, note=f"{self.note}, validation {score} {metrics[f'eval_{score}']:.3f}")

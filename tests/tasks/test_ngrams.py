@@ -1,20 +1,24 @@
-"""The n-gram channel: fitted by scikit-learn, the same function inside the model."""
+"""The n-gram channel: fitted by scikit-learn, the same function inside the model; and its blend with the encoder."""
 
 import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import LogisticRegression
+from sklearn.svm import LinearSVC
 
 from fastformer.data.batches import EncodedTexts, Subset
 from fastformer.modeling import FastformerConfig, FastformerForSequenceClassification
+from fastformer.modeling import ngrams as modeling
 from fastformer.modeling.ngrams import NgramChannel, pair_rows
 from fastformer.tasks.classification import ngrams
-from fastformer.tasks.classification.calibration import cross_calibrated, divide_logits, temperature
+from fastformer.tasks.classification.calibration import cross_calibrated, temperature
+from fastformer.tasks.classification.channel import can_fit_channel
 from fastformer.tasks.classification.data import LabelSpace
 from fastformer.tasks.classification.metrics import calibration_error, mean_log_loss, probabilities
+from fastformer.tasks.classification.stacking import blend, class_weights, loudness
 
-CONFIG = FastformerConfig(vocab_size=40, hidden_size=8, num_attention_heads=2, num_labels=3, bigram_buckets=512)
-SIZE = ngrams.ChannelSize.of(CONFIG)
+BUCKETS = 512
+WORDS = [""] + [f" w{number}e{number % 7}x " for number in range(1, 37)] + ["ing", "ed", ""]  # the last three: pieces
+LETTERS = LabelSpace("single", ("a", "b", "c"))
 
 
 def make_texts(count: int = 120, classes: int = 3, seed: int = 0) -> Subset:
@@ -23,7 +27,7 @@ def make_texts(count: int = 120, classes: int = 3, seed: int = 0) -> Subset:
     labels = random.integers(classes, size=count)
     texts = [
         np.concatenate(
-            [random.integers(10, 40, size=random.integers(0, 12)), random.choice([label, 4 + label], size=2)]
+            [random.integers(10, 40, size=random.integers(0, 12)), random.choice([1 + label, 5 + label], size=2)]
         )
         for label in labels
     ]
@@ -40,37 +44,70 @@ def padded(texts: Subset, extra: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     return ids, mask
 
 
+def fit(texts: Subset, classes: int = 3) -> tuple[ngrams.Features, ngrams.Weights, NgramChannel]:
+    channel = NgramChannel(len(WORDS), BUCKETS, classes)
+    features = ngrams.Features(texts, WORDS, BUCKETS)
+    weights = ngrams.fit_machines(features, texts.labels, classes, C=1.0)
+    features.fill(channel, weights)
+    return features, weights, channel
+
+
 @pytest.fixture(scope="module")
 def fitted() -> tuple[Subset, NgramChannel]:
-    texts, channel = make_texts(), NgramChannel(CONFIG)
-    ngrams.fit_channel(channel, texts, SIZE, loudness=1.0)
-    return texts, channel
+    texts = make_texts()
+    return texts, fit(texts)[2]
 
 
-def test_the_model_computes_what_was_fitted(fitted):
-    texts, channel = fitted
-    every = np.arange(len(texts))
-    rows = ngrams.present(texts, every, SIZE).toarray()
-    documents = rows.sum(axis=0)
-    idf = np.where(documents >= 2, np.log((1 + len(rows)) / (1 + documents)) + 1, 0)
-    rows = rows * idf
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    settings = {"C": ngrams.INVERSE_REGULARIZATION, "max_iter": ngrams.ITERATIONS, "tol": 1e-3}
-    model = LogisticRegression(**settings).fit(rows, texts.labels)
+def test_the_model_computes_what_was_fitted():
+    texts = make_texts()
+    features, weights, channel = fit(texts)
     found = channel(*padded(texts)).numpy()
-    np.testing.assert_allclose(found, model.decision_function(rows), atol=0.01)
+    np.testing.assert_allclose(found, weights(features.rows), atol=1e-4)
+    machines = LinearSVC(C=1.0, class_weight="balanced", tol=1e-6, max_iter=100_000).fit(features.rows, texts.labels)
+    np.testing.assert_allclose(found, machines.decision_function(features.rows), atol=0.1)
     assert (found.argmax(axis=1) == texts.labels).mean() > 0.95
 
 
-def test_a_word_counts_once_and_pairs_are_hashed_like_the_models():
+def test_features_by_hand():
     texts = make_texts(3)
     texts.texts.tokens = np.array([5, 6, 5, 6, 5, 9], np.int32)
     texts.texts.offsets = np.array([0, 5, 6, 6])
-    found = ngrams.present(texts, np.arange(3), SIZE)
-    pairs = {41 + pair_rows(5, 6, 512), 41 + pair_rows(6, 5, 512)}
-    assert set(found[[0]].indices) == {5, 6, *pairs}
-    assert set(found[[1]].indices) == {9}
-    assert set(found[[2]].indices) == set()
+    words = [""] * 5 + [" a ", " ab ", "", "", " c "]
+    features = ngrams.Features(texts, words, BUCKETS)
+    idf = np.log(4 / 2) + 1  # every word, pair and n-gram is in one text
+    pairs = [len(words) + pair_rows(5, 6, BUCKETS), len(words) + pair_rows(6, 5, BUCKETS)]
+    row = features.rows[[0]].toarray()[0]
+    expected = np.zeros(len(words) + BUCKETS)
+    expected[[5, 6, *pairs]] = idf * (1 + np.log([3, 2, 2, 2]))
+    expected /= np.linalg.norm(expected)
+    np.testing.assert_allclose(row[: features.words_and_pairs], expected[features.used], rtol=1e-5)
+    assert features.grams.shape[1] == 0  # an n-gram of one text alone is left out
+    assert features.rows[[2]].nnz == 0
+
+
+def test_characters_of_words_that_share_them():
+    texts = make_texts(2)
+    texts.texts.tokens = np.array([0, 0, 1], np.int32)
+    texts.texts.offsets = np.array([0, 2, 3])
+    features = ngrams.Features(texts, [" ab ", " abc ", "ab"], BUCKETS)
+    shared = {" a", " ab", "ab"}  # n-grams of two texts, idf 1
+    assert features.grams.shape == (3, len(shared))
+    characters = features.rows[:, features.words_and_pairs :].toarray()
+    np.testing.assert_allclose(characters, 1 / np.sqrt(3), rtol=1e-6)  # the count of the word cancels
+    np.testing.assert_allclose(features.squares, [3, 3, 1])  # a piece has no space before it
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_both_ways_to_read_are_equal(counted):
+    random = torch.Generator().manual_seed(0)
+    table, rows = torch.rand(20, 4, generator=random), torch.randint(20, (5, 30), generator=random)
+    fast, plain = (read(rows, 20, counted)(table) for read in (modeling._read_on_cpu, modeling._read))
+    torch.testing.assert_close(fast, plain)
+    for text, sums in zip(rows, plain, strict=True):
+        values, counts = text.unique(return_counts=True)
+        weights = 1 + counts.log() if counted else torch.ones(len(counts))
+        torch.testing.assert_close(sums[:-1], (weights[:, None] * table[values, :-1]).sum(dim=0))
+        torch.testing.assert_close(sums[-1], (weights**2 * table[values, -1]).sum())
 
 
 def test_padding_and_company_change_nothing(fitted):
@@ -78,17 +115,10 @@ def test_padding_and_company_change_nothing(fitted):
     ids, mask = padded(texts)
     longer, longer_mask = padded(texts, extra=9)
     longer[~longer_mask] = 39
-    torch.testing.assert_close(channel(longer, longer_mask), channel(ids, mask))
-    torch.testing.assert_close(channel(ids[3:4], mask[3:4]), channel(ids, mask)[3:4])
+    assert torch.equal(channel(longer, longer_mask), channel(ids, mask))
+    assert torch.equal(channel(ids[3:4], mask[3:4]), channel(ids, mask)[3:4])
     shifted = torch.cat([torch.full((len(ids), 2), 11), ids], dim=1)  # padding on the left
-    torch.testing.assert_close(channel(shifted, torch.nn.functional.pad(mask, (2, 0))), channel(ids, mask))
-
-
-def test_long_texts_in_parts(fitted, monkeypatch):
-    texts, channel = fitted
-    expected = channel(*padded(texts))
-    monkeypatch.setattr("fastformer.modeling.ngrams._PART", 3)
-    torch.testing.assert_close(channel(*padded(texts)), expected)
+    assert torch.equal(channel(shifted, torch.nn.functional.pad(mask, (2, 0))), channel(ids, mask))
 
 
 def test_an_empty_text_has_the_bias(fitted):
@@ -99,19 +129,19 @@ def test_an_empty_text_has_the_bias(fitted):
 
 def test_token_effects_are_gradients(fitted):
     _, channel = fitted
-    ids = torch.tensor([12, 0, 15, 20, 4])  # all different: every place is its own word
-    mask = torch.ones(1, 5, dtype=torch.bool)
+    ids = torch.tensor([12, 1, 15, 20, 5])  # all different: every place is its own word
+    pairs = channel.pairs[pair_rows(ids[:-1], ids[1:], BUCKETS)]
 
-    def logits(presence):
-        words = presence[:5, None] * channel.words[ids]
-        pairs = presence[5:, None] * channel.pairs[pair_rows(ids[:-1], ids[1:], 512)]
-        linear = torch.cat([words, pairs])[:, :-1].sum(dim=0)
-        square = presence**2 * torch.cat([channel.words[ids], channel.pairs[pair_rows(ids[:-1], ids[1:], 512)]])[:, -1]
-        return linear / square.sum().sqrt() + channel.bias
+    def block(weights, rows):
+        return weights @ rows[:, :-1] / (weights**2 @ rows[:, -1]).sqrt()
 
-    presence = torch.ones(9)
-    torch.testing.assert_close(logits(presence)[None], channel(ids[None], mask))
-    gradient = torch.autograd.functional.jacobian(logits, presence).T  # places, labels
+    def logits(weights):
+        words = block(weights, torch.cat([channel.words[ids], pairs]))
+        return words + block(weights[:5], channel.characters[ids]) + channel.bias
+
+    weights = torch.ones(9)
+    torch.testing.assert_close(logits(weights)[None], channel(ids[None], torch.ones(1, 5, dtype=torch.bool)))
+    gradient = torch.autograd.functional.jacobian(logits, weights).T  # places, labels
     expected = gradient[:5].clone()
     expected[1:] += gradient[5:]
     expected[:-1] += gradient[5:]
@@ -120,62 +150,139 @@ def test_token_effects_are_gradients(fitted):
 
 def test_a_repeated_word_shares_its_effect(fitted):
     _, channel = fitted
+    effects = channel.token_effects(torch.tensor([12, 5, 15, 5, 15]))
     with torch.no_grad():
+        kept = channel.pairs.clone()
         channel.pairs.zero_()  # words alone
-    once, twice = (channel.token_effects(torch.tensor(ids)) for ids in ([12, 4, 15], [12, 4, 15, 4]))
-    torch.testing.assert_close(twice[1], once[1] / 2)
-    torch.testing.assert_close(twice[1], twice[3])
-    torch.testing.assert_close(twice[0], once[0])
+        alone = channel.token_effects(torch.tensor([12, 5, 15, 5, 15]))
+        channel.pairs.copy_(kept)
+    torch.testing.assert_close(alone[1], alone[3])
+    torch.testing.assert_close(alone[2], alone[4])
+    assert not torch.equal(effects, alone)
 
 
-def test_out_of_fold_logits_have_not_seen_their_text():
+def test_out_of_fold_scores_have_not_seen_their_text():
     texts = make_texts(60)
-    before, _ = ngrams.cross_fit(texts, SIZE, seed=0)
-    changed = make_texts(60)
-    changed.texts.labels = changed.texts.labels.copy()
-    changed.texts.labels[7] = (changed.texts.labels[7] + 1) % 3
-    after, loudness = ngrams.cross_fit(changed, SIZE, seed=0)
-    before, after = (each - each.mean(axis=1, keepdims=True) for each in (before, after))
-    direction = (before[7] * after[7]).sum() / np.sqrt((before[7] ** 2).sum() * (after[7] ** 2).sum())
-    assert direction > 0.9999  # but for the loudness its own label moves nothing
-    assert loudness > 0
+    features = ngrams.Features(texts, WORDS, BUCKETS)
+    before = ngrams.cross_fit(features, texts.labels, 3, 1.0, folds=3, seed=0)
+    moved = texts.labels.copy()
+    moved[7] = (moved[7] + 1) % 3
+    folds = [held_out for _, held_out in ngrams._folds(moved, 3, 0)]
+    after = ngrams.cross_fit(features, moved, 3, 1.0, folds=3, seed=0)
+    [own] = [held_out for held_out in folds if 7 in held_out]
+    same = [held_out for _, held_out in ngrams._folds(texts.labels, 3, 0) if set(held_out) == set(own)]
+    if same:  # the folds are drawn by class: where they stay, its own label moves nothing
+        np.testing.assert_array_equal(before[7], after[7])
+    assert sorted(np.concatenate(folds)) == list(range(60))
+
+
+def test_every_class_is_spread_over_the_folds():
+    labels = np.array([0] * 30 + [1] * 3 + [2])
+    for training, held_out in ngrams._folds(labels, 3, 0):
+        assert np.bincount(labels[held_out], minlength=3)[1] == 1
+        assert not set(training) & set(held_out)
+
+
+def test_a_c_is_chosen_by_what_it_gains():
+    texts = make_texts(150)
+    done = []
+    choice = ngrams.choose(ngrams.Features(texts, WORDS, BUCKETS), texts.labels, 3, 0, done.append)
+    assert set(choice.tried) == {str(C) for C in ngrams.GRID}
+    assert choice.C == ngrams.FEW_CLASSES_C or choice.value > choice.tried[str(ngrams.FEW_CLASSES_C)] + ngrams.WORTH
+    assert choice.value > 0.9
+    assert len(done) == len(ngrams.GRID)
 
 
 def test_not_for_every_task():
-    space = LabelSpace("single", ("a", "b"))
-    assert ngrams.can_fit_channel(space, 10, 1000)
-    assert not ngrams.can_fit_channel(space, 1, 1000)
-    assert not ngrams.can_fit_channel(space, 10, ngrams.MAX_TOKENS + 1)
-    assert not ngrams.can_fit_channel(LabelSpace("multi", ("a", "b")), 10, 1000)
-    assert not ngrams.can_fit_channel(LabelSpace("number"), 10, 1000)
-    assert not ngrams.can_fit_channel(LabelSpace("single", tuple(map(str, range(101)))), 10, 1000)
+    assert can_fit_channel(LabelSpace("single", ("a", "b")))
+    assert not can_fit_channel(LabelSpace("number"))
+    assert not can_fit_channel(LabelSpace("single", tuple(map(str, range(ngrams.MAX_CLASSES + 1)))))
 
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_a_class_may_be_missing(classes):
-    size = ngrams.ChannelSize(classes + 1, 40, 512)  # no text has the last class
-    channel = NgramChannel(FastformerConfig(vocab_size=40, num_labels=classes + 1, bigram_buckets=512))
     texts = make_texts(80, classes)
-    ngrams.fit_channel(channel, texts, size, loudness=1.0)
+    _, _, channel = fit(texts, classes + 1)  # no text has the last class
     assert (channel(*padded(texts)).argmax(dim=1).numpy() == texts.labels).mean() > 0.9
 
 
-def test_the_model_adds_the_channel():
-    config = FastformerConfig(**{**CONFIG.to_diff_dict(), "ngram_channel": True})
-    model = FastformerForSequenceClassification(config).eval()
-    ids, mask = padded(make_texts(4))
+def test_too_many_texts_are_sampled(monkeypatch):
+    texts = make_texts(200)
+    assert len(ngrams.that_fit(texts, seed=0)) == 200
+    monkeypatch.setattr(ngrams, "MAX_VALUES", 4000)
+    some = ngrams.that_fit(texts, seed=0)
+    assert 0 < len(some) < 200
+    assert np.array_equal(some, ngrams.that_fit(texts, seed=0))
+
+
+def test_the_model_adds_the_channel(fitted):
+    texts, channel = fitted
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_labels": 3, "bigram_buckets": 16}
+    model = FastformerForSequenceClassification(FastformerConfig(vocab_size=len(WORDS), **sizes)).eval()
+    ids, mask = padded(texts)
     plain = model(ids, mask).logits
-    model.ngrams.bias.copy_(torch.tensor([1.0, 2.0, 3.0]))
-    torch.testing.assert_close(model(ids, mask).logits, plain + torch.tensor([1.0, 2.0, 3.0]))
-    given = torch.randn(4, 3)
-    torch.testing.assert_close(model(ids, mask, ngram_logits=given).logits, plain + given)
-    divide_logits(model, 2.0)
-    torch.testing.assert_close(model(ids, mask).logits, (plain + torch.tensor([1.0, 2.0, 3.0])) / 2)
+    model.add_ngrams(channel)
+    torch.testing.assert_close(model(ids, mask).logits, plain + channel(ids, mask))
+    model.add_ngrams(channel, only=True)
+    torch.testing.assert_close(model(ids, mask).logits, channel(ids, mask))
+
+
+def test_a_channel_of_the_older_form_answers_as_it_did():
+    config = FastformerConfig(vocab_size=40, num_labels=3, bigram_buckets=64, ngram_channel=True)
+    channel = NgramChannel.of(config)
+    assert set(channel.state_dict()) == {"words", "pairs", "bias"}
+    random = torch.Generator().manual_seed(0)
+    for table in channel.state_dict().values():
+        table.copy_(torch.rand(table.shape, generator=random))
+    ids = torch.tensor([[5, 6, 5, 9]])
+    rows = torch.cat([channel.words[[5, 6, 9]], channel.pairs[pair_rows(ids[0, :-1], ids[0, 1:], 64)]]).sum(dim=0)
+    found = channel(ids, torch.ones_like(ids, dtype=torch.bool))
+    torch.testing.assert_close(found, (rows[:-1] / rows[-1].sqrt() + channel.bias)[None])
 
 
 def test_a_channel_needs_word_pairs():
     with pytest.raises(ValueError, match="bigram_buckets"):
         FastformerConfig(ngram_channel=True)
+
+
+class TestBlend:
+    """What the encoder is worth beside the channel."""
+
+    labels = np.random.default_rng(0).integers(3, size=400)
+
+    def scores(self, seed: int, quality: float) -> np.ndarray:
+        noise = np.random.default_rng(seed).normal(size=(len(self.labels), 3))
+        return (quality * np.eye(3)[self.labels] + noise).astype(np.float32)
+
+    def test_noise_is_not_heard(self):
+        assert blend(LETTERS, self.scores(1, 2.0), self.scores(2, 0.0), self.labels, usual=2.0).encoder == 0
+
+    def test_what_knows_something_is_heard(self):
+        channel, encoder = self.scores(1, 2.0), self.scores(2, 2.0)
+        found = blend(LETTERS, channel, encoder, self.labels, usual=2.0)
+        assert found.encoder / found.channel == pytest.approx(1, rel=0.3)
+        right = (found(channel, encoder).argmax(axis=1) == self.labels).mean()
+        assert right > (channel.argmax(axis=1) == self.labels).mean() + 0.05
+
+    def test_probabilities_mean_what_they_say(self):
+        channel, encoder = self.scores(1, 3.0), self.scores(2, 3.0)
+        logits = blend(LETTERS, channel / 10, encoder * 7, self.labels, usual=1.0)(channel / 10, encoder * 7)
+        assert calibration_error(probabilities(LETTERS, logits), self.labels) < 0.05
+
+    def test_loudness_undoes_a_factor(self):
+        channel = self.scores(1, 2.0)
+        loud = loudness(LETTERS, channel, self.labels)
+        assert loudness(LETTERS, channel / 3, self.labels) == pytest.approx(3 * loud, rel=0.1)
+
+    def test_certainty_has_a_limit(self):
+        perfect = 10 * np.eye(3)[self.labels[:5]]
+        assert loudness(LETTERS, perfect, self.labels[:5]) < 20
+
+    def test_rare_classes_weigh_more(self):
+        weights = class_weights(np.array([0] * 90 + [1] * 10), 2)
+        assert weights[1] / weights[0] == pytest.approx(3)
+        assert 0.9 * weights[0] + 0.1 * weights[1] == pytest.approx(1)
+        assert class_weights(np.array([0, 0, 1]), 2, power=0).tolist() == [1, 1]
 
 
 class TestCalibration:

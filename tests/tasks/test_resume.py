@@ -15,7 +15,7 @@ import fastformer.training
 from fastformer.errors import Interrupted, UserError
 from fastformer.resuming import note_seconds, seconds_spent
 from fastformer.run_folder import last_complete_checkpoint, open_run, unharmed
-from fastformer.tasks.classification import train, verbs
+from fastformer.tasks.classification import stacking, train, verbs
 
 quiet = {"show_progress": False, "epochs": 3}
 
@@ -24,12 +24,12 @@ quiet = {"show_progress": False, "epochs": 3}
 def stop_after(monkeypatch):
     """Send this process the signal of Ctrl-C after a number of steps."""
 
-    def install(steps):
+    def install(steps, folder="checkpoints"):
         watch = fastformer.training._Watch
         original = watch.on_step_end
 
         def on_step_end(self, args, state, control, **kwargs):
-            if state.global_step == steps:
+            if state.global_step == steps and self.folder.name == folder:
                 signal.raise_signal(signal.SIGINT)
             original(self, args, state, control, **kwargs)
 
@@ -38,12 +38,12 @@ def stop_after(monkeypatch):
     return install
 
 
-@pytest.mark.parametrize("steps", [4, 9, 13])  # within the first epoch, at the end of one, within the second
+@pytest.mark.parametrize("steps", [4, 7, 10])  # within the first epoch, at the end of one, within the second
 def test_resumed_training_ends_with_the_same_weights(files, tmp_path, stop_after, steps, monkeypatch):
     train(files["train"], output=tmp_path / "whole", **quiet)
     with monkeypatch.context():
         stop_after(steps)
-        with pytest.raises(Interrupted, match=f"step {steps} of 27"):
+        with pytest.raises(Interrupted, match=f"step {steps} of 21"):
             train(files["train"], output=tmp_path / "parts", **quiet)
     monkeypatch.undo()
     checkpoints = tmp_path / "parts" / "checkpoints"
@@ -61,6 +61,22 @@ def test_resumed_training_ends_with_the_same_weights(files, tmp_path, stop_after
     assert scores[0] == scores[1]
     assert json.loads((tmp_path / "parts" / "metrics.json").read_text())["train_seconds"] > 1000  # both parts count
     assert not (tmp_path / "parts" / "checkpoints").exists()
+
+
+def test_the_second_training_resumes_too(files, tmp_path, stop_after, monkeypatch):
+    """Where the encoder is heard and the texts are few, it is trained once more, on the held-out texts too."""
+    monkeypatch.setattr(stacking, "GAIN", -1e9)
+    train(files["train"], output=tmp_path / "whole", **quiet)
+    heard = json.loads((tmp_path / "whole" / "metrics.json").read_text())["ngrams"]
+    assert heard["weights"]["encoder"] > 0
+    stop_after(3, folder="again")
+    with pytest.raises(Interrupted, match="step 3 of"):
+        train(files["train"], output=tmp_path / "parts", **quiet)
+    monkeypatch.undo()
+    monkeypatch.setattr(stacking, "GAIN", -1e9)
+    train(files["train"], output=tmp_path / "parts", resume=True, **quiet)
+    whole, parts = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "parts"))
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
 
 def test_only_a_person_who_asks_twice_loses_the_checkpoint(tmp_path):
@@ -129,10 +145,10 @@ def test_a_run_that_was_moved_ends_with_its_best_epoch(files, tmp_path, stop_aft
 
     monkeypatch.setattr(fastformer.tasks.classification.fit, "validation_scores", falling)
     with monkeypatch.context():
-        stop_after(27)
+        stop_after(21)
         with pytest.raises(Interrupted):
             train(files["train"], output=tmp_path / "here", **quiet)
-    best = load_file(tmp_path / "here" / "checkpoints" / "steps" / "checkpoint-9" / "model.safetensors")
+    best = load_file(tmp_path / "here" / "checkpoints" / "steps" / "checkpoint-7" / "model.safetensors")
     monkeypatch.undo()
     (tmp_path / "here").rename(tmp_path / "there")
     train(files["train"], output=tmp_path / "there", resume=True, **quiet)
@@ -165,7 +181,7 @@ def test_a_lost_checkpoint_of_the_best_epoch_is_told(files, tmp_path, monkeypatc
 
     def lose(self, args, state, control, **kwargs):
         save(self, args, state, control, **kwargs)
-        if state.global_step == 27:
+        if state.global_step == 21:
             shutil.rmtree(self.folder / "steps")
 
     monkeypatch.setattr(fastformer.training._Watch, "on_save", lose)

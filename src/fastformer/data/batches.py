@@ -73,17 +73,16 @@ class EncodedTextsWriter:
 
 
 class Subset(Dataset):
-    """Some of the encoded texts, in the order of `indices`; `extra` has further model inputs, a row a text."""
+    """Some of the encoded texts, in the order of `indices`."""
 
     def __init__(self, texts: EncodedTexts, indices: np.ndarray):
         self.texts, self.indices = texts, indices
-        self.extra: dict[str, np.ndarray] = {}
 
     def __len__(self) -> int:
         return len(self.indices)
 
     def __getitem__(self, index: int) -> dict:
-        return self.texts[self.indices[index]] | {name: rows[index] for name, rows in self.extra.items()}
+        return self.texts[self.indices[index]]
 
     @property
     def lengths(self) -> np.ndarray:
@@ -94,6 +93,36 @@ class Subset(Dataset):
     def labels(self) -> np.ndarray:
         """Labels in the order of `indices`."""
         return self.texts.labels[self.indices]
+
+
+class RandomCrops(Dataset):
+    """Texts to train on, each cut to at most `length` tokens in a row, from another place in every epoch.
+
+    A few long texts make many steps in this way, where whole they would make few. Where a crop begins is a function of
+    the seed and the epoch alone.
+    """
+
+    def __init__(self, texts: Subset, length: int, seed: int):
+        self.texts, self.length, self.seed = texts, length, seed
+        self.set_epoch(0)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Draw the places of an epoch."""
+        spare = np.maximum(0, self.texts.lengths - self.length)
+        self.starts = np.random.default_rng([self.seed, 3, epoch]).integers(spare + 1)
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __getitem__(self, index: int) -> dict:
+        item = self.texts[index]
+        start = self.starts[index]
+        return item | {"input_ids": item["input_ids"][start : start + self.length]}
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Number of tokens of every crop."""
+        return np.minimum(self.texts.lengths, self.length)
 
 
 class LengthBuckets(Sampler[list[int]]):

@@ -1,13 +1,16 @@
 """Text to token ids: train a tokenizer on a stream of texts, load a saved one, encode in batches.
 
-Three kinds can be trained: `word` (words and single punctuation marks), `bpe` (byte-level BPE, which gives
-back any text exactly) and `nltk` (the paper's `word_tokenize`). All number their tokens in Rust, save as JSON
+Four kinds can be trained: `word` (words and single punctuation marks), `pieces` (the same, and a word that is not in
+the vocabulary is read as pieces of words), `bpe` (byte-level BPE, which gives back any text exactly) and `nltk` (the
+paper's `word_tokenize`). All number their tokens in Rust, save as JSON
 alone (`save_pretrained`), begin with [PAD]=0, [UNK]=1, [MASK]=2, and read a text as plain text: they add no
 token of their own, and "[PAD]" written in a document is punctuation and a word. (To fill masks, call a `word`
 or `bpe` tokenizer with `split_special_tokens=False`.)
 """
 
+import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -19,6 +22,14 @@ from tokenizers import Encoding, Regex, Tokenizer, decoders, models, normalizers
 from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase, TokenizersBackend
 
 from fastformer.errors import UserError
+
+KINDS = ("word", "pieces", "bpe", "nltk")
+CONTINUED = "##"  # before a piece that does not begin a word
+_LONGEST_PIECE = 5
+_MOST_PIECES = 8000
+_PIECE_WORDS = 3  # rare words that must have a piece
+_RARE_WORDS = 50_000  # that are looked at for pieces
+_LONGEST_WORD = 64
 
 SPECIAL_TOKENS = {"pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]"}  # ids 0, 1, 2
 
@@ -47,7 +58,7 @@ _BYTE_RUNS = "|".join(
 
 
 def train_tokenizer(
-    kind: Literal["word", "bpe", "nltk"],
+    kind: Literal["word", "pieces", "bpe", "nltk"],
     texts: Iterable[str],
     *,
     vocab_size: int,
@@ -58,10 +69,10 @@ def train_tokenizer(
 
     vocab_size: most tokens to keep, the three special ones included; the frequent win.
     min_frequency: a word (`bpe`: a pair to merge) seen less often is left out, so that [UNK] is seen in training.
-    lowercase: for `word` and `nltk`; `bpe` keeps the text as it is.
+    lowercase: for `word`, `pieces` and `nltk`; `bpe` keeps the text as it is.
     """
-    if kind not in ("word", "bpe", "nltk"):
-        raise UserError(f"unknown tokenizer {kind!r}; choose word, bpe or nltk")
+    if kind not in KINDS:
+        raise UserError(f"unknown tokenizer {kind!r}; choose {', '.join(KINDS[:-1])} or {KINDS[-1]}")
     alphabet = pre_tokenizers.ByteLevel.alphabet() if kind == "bpe" else []
     smallest = len(SPECIAL_TOKENS) + (len(alphabet) or 1)
     if vocab_size < smallest:
@@ -81,7 +92,7 @@ def train_tokenizer(
     else:
         backend = Tokenizer(models.WordLevel(unk_token=SPECIAL_TOKENS["unk_token"]))
         trainer = trainers.WordLevelTrainer(show_progress=False, **keep)
-    if kind == "word":
+    if kind in ("word", "pieces"):
         # NFKC joins letters and their accents (and full-width forms); it never removes an accent.
         apostrophe = normalizers.Replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
         backend.normalizer = normalizers.Sequence([normalizers.NFKC(), apostrophe, *lower])
@@ -93,10 +104,46 @@ def train_tokenizer(
         backend.normalizer = normalizers.Sequence(lower)
         backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
 
+    if kind == "pieces":  # all words first: those that are left out say which pieces are worth keeping
+        trainer = trainers.WordLevelTrainer(show_progress=False, **{**keep, "vocab_size": 10**9, "min_frequency": 1})
     backend.train_from_iterator(batches, trainer)
+    if kind == "pieces":
+        counts = json.loads(trainer.__getstate__())["WordLevelTrainer"]["words"]
+        backend.model = _words_and_pieces(counts, vocab_size, min_frequency)
     if backend.get_vocab_size() < smallest:
         raise UserError(f"no word of the texts occurs {min_frequency} times; give more text")
     return tokenizer_class(tokenizer_object=backend, **settings)
+
+
+def _words_and_pieces(counts: dict[str, int], vocab_size: int, min_frequency: int) -> models.WordPiece:
+    """Frequent words whole, then the commonest pieces of the rare ones.
+
+    A word that is not among them is read from the left, the longest piece first. So a model trained on these texts has
+    met pieces (in the rare words), and a word that it never met still says something.
+    """
+    frequent = [word for word, count in counts.items() if count >= min_frequency]
+    # Words of one count in the order of the alphabet: the same vocabulary on every machine.
+    frequent = sorted(frequent, key=lambda word: (-counts[word], word))[: vocab_size - len(SPECIAL_TOKENS)]
+    rare = sorted(counts.keys() - set(frequent))
+    every = max(1, len(rare) // _RARE_WORDS)  # a sample will do
+    pieces: Counter[str] = Counter()
+    for word in rare[::every]:
+        for start in range(len(word)):
+            mark = CONTINUED if start else ""
+            pieces.update(
+                mark + word[start:end] for end in range(start + 1, min(start + _LONGEST_PIECE, len(word)) + 1)
+            )
+    letters = {mark + letter for word in counts for letter in word[:_LONGEST_WORD] for mark in ("", CONTINUED)}
+    common = sorted((piece for piece, count in pieces.items() if count >= _PIECE_WORDS), key=lambda p: (-pieces[p], p))
+    vocabulary = dict.fromkeys([*SPECIAL_TOKENS.values(), *frequent, *common[:_MOST_PIECES]])
+    vocabulary |= dict.fromkeys(sorted(letters)[:_MOST_PIECES])
+    numbered = {token: number for number, token in enumerate(vocabulary)}
+    return models.WordPiece(
+        numbered,
+        unk_token=SPECIAL_TOKENS["unk_token"],
+        max_input_chars_per_word=10 * _LONGEST_WORD,  # NFKC may have made a word longer than the rule allows
+        continuing_subword_prefix=CONTINUED,
+    )
 
 
 def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:

@@ -73,13 +73,27 @@ def token_effects(
     """Gradient times input of every token (the formula above), the input as it is or from the mean of the text."""
     if baseline not in BASELINES:
         raise UserError(f"unknown baseline {baseline!r}; choose from {', '.join(BASELINES)}")
+    effects, of_logits = _encoder_effects(model, ids, score, baseline)
+    if model.ngrams is not None and len(ids):
+        tokens = torch.from_numpy(ids.astype(np.int64)).to(model.device)
+        effects = effects + model.ngrams.token_effects(tokens) @ of_logits
+    return effects.float().cpu().numpy()
+
+
+def _encoder_effects(
+    model: FastformerForSequenceClassification, ids: np.ndarray, score: Score, baseline: str
+) -> tuple[Tensor, Tensor]:
+    """Effects of the tokens through the encoder, and the gradient of the score with respect to the logits."""
     embeddings = model.fastformer.embeddings
     sources = [embeddings] if embeddings.bigram_embeddings is None else [embeddings, embeddings.bigram_embeddings]
     with torch.enable_grad(), _outputs(sources) as outputs:
         logits = model(**_inputs(model, [ids])).logits
+        logits = logits if logits.requires_grad else logits.requires_grad_()
         explained = score(logits).sum()
-    vectors = [outputs[source] for source in sources]
+    vectors = [outputs[source] for source in sources if source in outputs]
     *gradients, of_logits = torch.autograd.grad(explained, [*vectors, logits])
+    if not vectors:  # the channel answers alone
+        return torch.zeros(len(ids), device=model.device), of_logits[0]
     inputs = [vector.detach() for vector in vectors]
     if baseline == "mean":
         inputs[0] = inputs[0] - inputs[0].mean(dim=1, keepdim=True)
@@ -87,11 +101,7 @@ def token_effects(
     effects = products[0]
     for pairs in products[1:]:  # the pair at the next place
         effects[:-1] += pairs[1:]
-    effects = effects[: len(ids)]
-    if model.ngrams is not None and len(ids):
-        tokens = torch.from_numpy(ids.astype(np.int64)).to(model.device)
-        effects = effects + model.ngrams.token_effects(tokens) @ of_logits[0]
-    return effects.float().cpu().numpy()
+    return effects[: len(ids)], of_logits[0]
 
 
 @contextmanager

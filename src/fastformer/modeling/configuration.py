@@ -35,8 +35,12 @@ class FastformerConfig(PreTrainedConfig):
         initializer_range: standard deviation of the normal distribution that weights start from.
         bigram_buckets: if not 0, every token vector has a second one added, for the pair of its predecessor and
             itself, from a table of so many rows addressed by a hash: word order for a model without positions.
-        ngram_channel: text classifiers: add linear class scores of the words and word pairs of a text (needs
-            `bigram_buckets`); see `modeling.ngrams`.
+        ngram_channel: text classifiers: add linear class scores of the words and word pairs of a text; see
+            `modeling.ngrams`.
+        ngram_form: what the channel reads: `present`, words and pairs, each once, or `counted`, how often a text has
+            them, and the characters of its words.
+        ngram_buckets: rows of the channel's table of word pairs (0: as many as `bigram_buckets`).
+        ngram_only: the channel answers alone; the encoder is not run.
         token_dropout: in training of a text classifier, the share of tokens removed from each text.
         share_layers: apply one layer `num_hidden_layers` times (the paper) instead of a stack.
         causal: no token sees a later one (`fastformer` and `transformer` only); `FastformerForCausalLM` sets it.
@@ -91,6 +95,9 @@ class FastformerConfig(PreTrainedConfig):
     initializer_range: float = 0.02
     bigram_buckets: int = 0
     ngram_channel: bool = False
+    ngram_form: Literal["present", "counted"] = "present"
+    ngram_buckets: int = 0
+    ngram_only: bool = False
     token_dropout: float = 0.0
     share_layers: bool = True
     causal: bool = False
@@ -130,8 +137,10 @@ class FastformerConfig(PreTrainedConfig):
             )
         if self.bigram_buckets < 0 or self.bigram_buckets == 1:
             raise ValueError(f"bigram_buckets={self.bigram_buckets} must be 0 (no word pairs) or at least 2")
-        if self.ngram_channel and not self.bigram_buckets:
-            raise ValueError("ngram_channel reads word pairs: set bigram_buckets too")
+        if self.ngram_channel and not (self.ngram_buckets or self.bigram_buckets):
+            raise ValueError("ngram_channel reads word pairs: set ngram_buckets or bigram_buckets too")
+        if self.ngram_only and not self.ngram_channel:
+            raise ValueError("ngram_only leaves nothing to answer: set ngram_channel too")
         if self.share_heads and self.head_form == "full":
             raise ValueError("share_heads needs head_form='headwise': full-width scores differ from head to head")
         if not 0 <= self.label_smoothing < 1:

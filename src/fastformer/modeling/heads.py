@@ -3,7 +3,12 @@
 import torch
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
-from transformers.modeling_outputs import MaskedLMOutput, SequenceClassifierOutput, TokenClassifierOutput
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    MaskedLMOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
 from transformers.utils import can_return_tuple
 
 from fastformer.modeling.configuration import FastformerConfig
@@ -34,7 +39,8 @@ class FastformerForSequenceClassification(FastformerPreTrainedModel):
         self.fastformer = FastformerModel(config)
         self.dropout = _classifier_dropout(config)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
-        self.ngrams = NgramChannel(config) if config.ngram_channel else None
+        self.ngrams = NgramChannel.of(config) if config.ngram_channel else None
+        self.class_weights: Tensor | None = None  # in training: what an error costs, by class
         self.post_init()
 
     @can_return_tuple
@@ -45,26 +51,37 @@ class FastformerForSequenceClassification(FastformerPreTrainedModel):
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
-        ngram_logits: Tensor | None = None,
         **kwargs,
     ) -> SequenceClassifierOutput:
-        """Logits (batch, num_labels), and the loss when `labels` are given; see `FastformerModel.forward`.
-
-        `ngram_logits` stand in for those of the n-gram channel: in training, from one that has not seen these texts.
-        """
-        outputs = self.fastformer(input_ids, attention_mask, position_ids, inputs_embeds, return_dict=True, **kwargs)
-        logits = self.classifier(self.dropout(outputs.pooler_output))
-        if self.ngrams is not None:
-            if ngram_logits is None:
-                mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-                ngram_logits = self.ngrams(input_ids, mask.bool())
-            logits = logits + ngram_logits
+        """Logits (batch, num_labels), and the loss when `labels` are given; see `FastformerModel.forward`."""
+        if self.config.ngram_only:
+            outputs, logits = BaseModelOutput(), self._ngram_logits(input_ids, attention_mask)
+        else:
+            outputs = self.fastformer(
+                input_ids, attention_mask, position_ids, inputs_embeds, return_dict=True, **kwargs
+            )
+            logits = self.classifier(self.dropout(outputs.pooler_output))
+            if self.ngrams is not None:
+                logits = logits + self._ngram_logits(input_ids, attention_mask)
         loss = None
         if labels is not None:
-            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+            if self.class_weights is not None:
+                loss = nn.functional.cross_entropy(logits, labels, self.class_weights.to(logits.device))
+            else:
+                loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
         return SequenceClassifierOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
+
+    def add_ngrams(self, channel: NgramChannel, only: bool = False) -> None:
+        """Put an n-gram channel beside the encoder, or in its place."""
+        channel.describe(self.config)
+        self.config.ngram_only = only
+        self.ngrams = channel
+
+    def _ngram_logits(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        return self.ngrams(input_ids, mask.bool())
 
 
 class FastformerForTokenClassification(FastformerPreTrainedModel):

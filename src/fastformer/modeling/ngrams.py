@@ -1,13 +1,14 @@
 """Word pairs hashed to rows of a table, and a linear n-gram channel: class scores of the words a text contains."""
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
+from scipy import sparse
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fastformer.modeling.configuration import FastformerConfig
-
-_PART = 65_536  # tokens looked up at once: the channel's scores of a million tokens are never held together
 
 
 def pair_rows(before: Tensor | np.ndarray, after: Tensor | np.ndarray, buckets: int) -> Tensor | np.ndarray:
@@ -24,67 +25,147 @@ def bigram_rows(ids: Tensor, mask: Tensor, buckets: int) -> Tensor:
 
 
 class NgramChannel(nn.Module):
-    """Linear class scores of the words and word pairs that a text contains, beside the encoder.
+    """Linear class scores of the words, word pairs and characters of a text, beside the encoder.
 
-        logits = Σ_j idf_j w_j / √(Σ_j idf_j²) + b        over the distinct words and hashed word pairs j of the text
+    A block of features j, each with how often the text has it, n_j, and two numbers of a table, gives
 
-    This is logistic regression on TF-IDF features, with a word present or absent: hard to beat on small data, where the
-    encoder only has to learn what it misses. A row of a table holds (idf_j w_j, idf_j²), all zeros for what never
-    occurred twice in training. Nothing here is trained by gradients: `tasks.classification.ngrams` fits the tables.
+        s = Σ_j φ_j a_j / √(Σ_j φ_j² q_j)        φ_j = 1 + log n_j        a_j = idf_j w_j        q_j = idf_j²
+
+    which is a linear classifier w on TF-IDF features of length 1. The logits are the sum of two blocks and a bias:
+
+    - words and hashed word pairs;
+    - characters. With G_wg how often the word w has the n-gram of characters g, counts are taken of words and not of
+      n-grams, so that a_w = Σ_g G_wg idf_g w_g and q_w = Σ_g (G_wg idf_g)² are rows of one more table of words: the
+      n-grams are never looked up in a text. (The norm leaves out what two words have in common.)
+
+    This is hard to beat on small data. `ngram_form="present"` is the older form: φ_j = 1, no characters. Nothing here
+    is trained by gradients: `tasks.classification.ngrams` fits the tables.
     """
 
-    def __init__(self, config: FastformerConfig):
+    def __init__(self, words: int, buckets: int, labels: int, counted: bool = True):
         super().__init__()
-        columns = config.num_labels + 1
-        self.register_buffer("words", torch.zeros(config.vocab_size + 1, columns))  # the last row is padding's
-        self.register_buffer("pairs", torch.zeros(config.bigram_buckets, columns))
-        self.register_buffer("bias", torch.zeros(config.num_labels))
+        self.counted = counted
+        table = torch.zeros(words + 1, labels + 1)  # a row is (a_j, q_j); the last one is padding's
+        self.register_buffer("words", table)
+        self.register_buffer("pairs", torch.zeros(buckets, labels + 1))
+        self.register_buffer("characters", torch.zeros_like(table) if counted else None)
+        self.register_buffer("bias", torch.zeros(labels))
+
+    @classmethod
+    def of(cls, config: FastformerConfig) -> "NgramChannel":
+        """The channel that a configuration asks for, all zeros."""
+        buckets = config.ngram_buckets or config.bigram_buckets
+        return cls(config.vocab_size, buckets, config.num_labels, config.ngram_form == "counted")
+
+    def describe(self, config: FastformerConfig) -> None:
+        """Write into a configuration what this channel is."""
+        config.ngram_channel = True
+        config.ngram_form = "counted" if self.counted else "present"
+        config.ngram_buckets = len(self.pairs)
 
     @torch.no_grad()
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Logits (batch, num_labels) of texts given as token ids (batch, length) and a mask of the real ones."""
         words = torch.where(mask, ids, len(self.words) - 1)
-        total = _sum_of_distinct(self.words, words)
-        total = total + _sum_of_distinct(self.pairs, bigram_rows(ids, mask, len(self.pairs)))
-        return total[:, :-1] / total[:, -1:].clamp(min=1e-12).sqrt() + self.bias
+        pairs = bigram_rows(ids, mask, len(self.pairs))
+        on_cpu = ids.device.type == "cpu" and not torch.compiler.is_compiling()
+        read = _read_on_cpu if on_cpu else _read
+        of_words, of_pairs = read(words, len(self.words), self.counted), read(pairs, len(self.pairs), self.counted)
+        scores = _of_length_1(of_words(self.words) + of_pairs(self.pairs))
+        if self.characters is not None:
+            scores = scores + _of_length_1(of_words(self.characters))
+        return scores + self.bias
 
     @torch.no_grad()
     def token_effects(self, ids: Tensor) -> Tensor:
         """Gradient times input of every token of one text, given as its ids: (length, num_labels).
 
-        With a_j = idf_j w_j, S and Q the two sums, and m_j = 1 the presence of j, that of a word or pair is
+        With S and Q the two sums of a block, and φ_j taken as the input, that of a word or pair is
 
-            m_j ∂logits/∂m_j = a_j / √Q - S idf_j² / Q^(3/2)
+            φ_j ∂s/∂φ_j = φ_j a_j / √Q - S φ_j² q_j / Q^(3/2)
 
         shared equally by the places where j stands. A pair counts for both of its tokens: it goes with either.
         """
         pairs = bigram_rows(ids[None], torch.ones_like(ids, dtype=torch.bool)[None], len(self.pairs))[0, 1:]
-        rows, places = [], []
-        for table, found in ((self.words, ids), (self.pairs, pairs)):
-            distinct, place, count = found.unique(return_inverse=True, return_counts=True)
-            rows.append((table[distinct], count))
-            places.append(place)
-        total = sum(row.sum(dim=0) for row, _ in rows)
-        square = total[-1].clamp(min=1e-12)
-
-        def shares(row: Tensor, count: Tensor) -> Tensor:
-            return (row[:, :-1] - total[:-1] * row[:, -1:] / square) / square.sqrt() / count[:, None]
-
-        of_words, of_pairs = (shares(*row)[place] for row, place in zip(rows, places, strict=True))
+        word, pair = (_Found(found, self.counted) for found in (ids, pairs))
+        of_words, of_pairs = _effects((word, self.words), (pair, self.pairs))
+        if self.characters is not None:
+            of_words = of_words + _effects((word, self.characters))[0]
         return of_words + F.pad(of_pairs, (0, 0, 1, 0)) + F.pad(of_pairs, (0, 0, 0, 1))
 
     def scale(self, factor: float) -> None:
         """Multiply all logits by `factor`."""
         self.bias *= factor
-        for table in (self.words, self.pairs):
-            table[:, :-1] *= factor
+        for table in (self.words, self.pairs, self.characters):
+            if table is not None:
+                table[:, :-1] *= factor
 
 
-def _sum_of_distinct(table: Tensor, rows: Tensor) -> Tensor:
-    """Sum of the table's rows that occur in each text, each counted once: (batch, columns)."""
+class _Found:
+    """The distinct rows that one text has, what each weighs, and where it stands."""
+
+    def __init__(self, rows: Tensor, counted: bool):
+        self.rows, self.places, self.counts = rows.unique(return_inverse=True, return_counts=True)
+        self.weights = 1 + self.counts.log() if counted else torch.ones_like(self.counts, dtype=torch.float32)
+
+
+def _effects(*block: tuple[_Found, Tensor]) -> list[Tensor]:
+    """What the formula of `token_effects` gives for each token, by table of a block."""
+    weighed = [_weigh(table[found.rows], found.weights) for found, table in block]
+    total = sum(rows.sum(dim=0) for rows in weighed)
+    square = total[-1].clamp(min=1e-12)
+
+    def shares(rows: Tensor, found: _Found) -> Tensor:
+        each = (rows[:, :-1] - total[:-1] * rows[:, -1:] / square) / square.sqrt() / found.counts[:, None]
+        return each[found.places]
+
+    return [shares(rows, found) for rows, (found, _) in zip(weighed, block, strict=True)]
+
+
+def _weigh(rows: Tensor, weights: Tensor) -> Tensor:
+    """φ a and φ² q of rows (a, q)."""
+    weights = weights[..., None]
+    return torch.cat([rows[..., :-1] * weights, rows[..., -1:] * weights.square()], dim=-1)
+
+
+def _of_length_1(sums: Tensor) -> Tensor:
+    """Σ φ a / √(Σ φ² q)."""
+    return sums[:, :-1] / sums[:, -1:].clamp(min=1e-12).sqrt()
+
+
+def count_rows(rows: np.ndarray, texts: np.ndarray, number: int, height: int) -> sparse.csr_array:
+    """How often each of `number` texts has each of `height` rows, given a row and the number of its text, in order."""
+    keys = np.sort(texts * height + rows)
+    starts = np.flatnonzero(np.diff(keys, prepend=-1))
+    distinct = keys[starts]
+    counts = np.diff(starts, append=len(keys)).astype(np.float32)
+    ends = np.searchsorted(distinct, height * np.arange(number + 1))
+    return sparse.csr_array((counts, (distinct % height).astype(np.int32), ends), (number, height))
+
+
+def _read(rows: Tensor, height: int, counted: bool) -> Callable[[Tensor], Tensor]:
+    """What turns a table into the sums (Σ φ a, Σ φ² q) over the distinct rows of each text: (batch, columns)."""
     rows = rows.sort(dim=1).values
-    new = F.pad(rows[:, 1:] != rows[:, :-1], (1, 0), value=True).to(table.dtype)
-    if torch.compiler.is_compiling() or rows.shape[1] <= _PART:
-        return (new[:, None] @ F.embedding(rows, table))[:, 0]
-    parts = zip(new.split(_PART, dim=1), rows.split(_PART, dim=1), strict=True)
-    return sum((weight[:, None] @ F.embedding(part, table))[:, 0] for weight, part in parts)
+    new = F.pad(rows[:, 1:] != rows[:, :-1], (1, 0), value=True)
+    weights = new.float()
+    if counted:
+        run = new.long().cumsum(dim=1) - 1
+        counts = torch.zeros_like(weights).scatter_add(1, run, torch.ones_like(weights))
+        weights = weights * (1 + counts.gather(1, run).log())
+    return lambda table: _weigh(F.embedding(rows, table), weights).sum(dim=1)
+
+
+def _read_on_cpu(rows: Tensor, height: int, counted: bool) -> Callable[[Tensor], Tensor]:
+    """`_read` by NumPy's sort and SciPy's sparse product: several times as fast, and no (batch, length, columns)."""
+    texts, length = rows.shape
+    found = count_rows(rows.numpy().reshape(-1), np.repeat(np.arange(texts), length), texts, height)
+    if not counted:
+        found.data[:] = 1
+    once = sparse.csr_array((1 + np.log(found.data), found.indices, found.indptr), found.shape)
+    twice = sparse.csr_array((once.data**2, found.indices, found.indptr), found.shape)
+
+    def sums(table: Tensor) -> Tensor:
+        table = table.numpy()
+        return torch.from_numpy(np.concatenate([once @ table[:, :-1], twice @ table[:, -1:]], axis=1))
+
+    return sums

@@ -158,11 +158,14 @@ def encode_rows(
         return writer.finish(np.concatenate([part for part in labels if len(part)])), cut_in_all
 
 
-def hold_out(texts: EncodedTexts, kind: LabelKind, seed: int) -> tuple[Subset, Subset]:
-    """Split off a tenth for validation (at most 5,000 texts), by class where each text has one."""
+def hold_out(texts: EncodedTexts, kind: LabelKind, seed: int, few: int = 0) -> tuple[Subset, Subset]:
+    """Split off a tenth for validation (at most 5,000 texts), by class where each text has one.
+
+    Of fewer than `few` texts it is a tenth of `few`, but not more than three tenths of them.
+    """
     if len(texts) < 2:
         raise UserError("one row leaves nothing to validate on; give more rows")
-    share = min(0.1, 5000 / len(texts))
+    share = max(min(0.1, 5000 / len(texts)), min(0.3, few / 10 / len(texts)))
     groups = texts.labels if kind == "single" else np.zeros(len(texts), dtype=np.int64)
     shuffled = np.random.default_rng([seed, 1]).permutation(len(texts))
     by_group = shuffled[np.argsort(groups[shuffled], kind="stable")]

@@ -10,17 +10,17 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase, set_seed
 
-from fastformer.data.batches import EncodedTexts, PadCollator, Subset, pad_batch, token_budget_batches
+from fastformer.data.batches import EncodedTexts, PadCollator, RandomCrops, Subset
 from fastformer.data.tables import Row
-from fastformer.data.tokenizers import load_tokenizer, train_tokenizer
+from fastformer.data.tokenizers import KINDS, load_tokenizer, train_tokenizer
 from fastformer.errors import UserError
 from fastformer.files import explain_full_disk
-from fastformer.inference import BATCH_TOKENS
 from fastformer.machine import peak_memory_gb
 from fastformer.modeling import FastformerConfig, FastformerForSequenceClassification
 from fastformer.progress import progress_bar, say
 from fastformer.resuming import begin, check_same_data, seconds_spent
 from fastformer.tasks.classification.calibration import cross_calibrated, divide_logits, temperature
+from fastformer.tasks.classification.channel import can_fit_channel, fit_channel, outputs_of
 from fastformer.tasks.classification.data import (
     LabelCounter,
     LabelKind,
@@ -30,10 +30,12 @@ from fastformer.tasks.classification.data import (
     label_space,
 )
 from fastformer.tasks.classification.metrics import best_metric, scores, validation_scores
-from fastformer.tasks.classification.ngrams import ChannelSize, can_fit_channel, cross_fit, fit_channel
 from fastformer.tasks.classification.presets import Preset
+from fastformer.tasks.classification.stacking import class_weights
 from fastformer.training import train_model
 from fastformer.warm_start import kind_of, pair_rows_of, table_rate, warm_start
+
+FEW_TEXTS = 6000  # below, more than a tenth is held out, and a second training learns from those too
 
 
 @dataclass
@@ -49,6 +51,7 @@ class Fitted:
     seconds: float
     history: list[dict[str, Any]]  # validation scores of every epoch
     validation: dict[str, float]  # of the model, calibrated on the same texts
+    channel: dict[str, Any] | None = None  # how the n-gram channel came about, if there is one
 
     def metrics(self) -> dict[str, Any]:
         """What metrics.json says of the training."""
@@ -64,6 +67,7 @@ class Fitted:
             "parameters": self.model.num_parameters(),
             "validation": self.validation,
             "epochs": epochs,
+            **({} if self.channel is None else {"ngrams": self.channel}),
         }
 
     def record(self, preset: str, init: str | None, data: dict[str, Any]) -> dict[str, Any]:
@@ -113,7 +117,7 @@ def fit_classifier(
             space.encode([row.label], names[2], number)
         encoded = _encode(train, tokenizer, space, preset, checkpoints / "train.tokens", names[0], total, show_progress)
         if validation is None:
-            training, validating = hold_out(encoded, kind, preset.training.seed)
+            training, validating = hold_out(encoded, kind, preset.training.seed, few=FEW_TEXTS if preset.ngrams else 0)
         else:
             path = checkpoints / "validation.tokens"
             training = Subset(encoded, np.arange(len(encoded)))
@@ -122,24 +126,47 @@ def fit_classifier(
         check_same_data(checkpoints, training, validating, resume)
 
     tokens = int(training.lengths.sum())
-    preset = preset.for_size(len(training), tokens)
+    length = preset.crop or preset.max_length
+    preset = preset.for_size(len(training), int(np.minimum(training.lengths, length).sum()))
+    repeated = Subset(training.texts, np.tile(training.indices, preset.passes))
+    crops = RandomCrops(repeated, length, preset.training.seed)
     if init is not None:
         preset = replace(preset, model={**preset.model, **pair_rows_of(init)})
         if preset.adapt_init:
             rate = table_rate(tokens)
             preset = replace(preset, training=replace(preset.training, table_rate=rate))
-    set_seed(preset.training.seed)
-    model = _build_model(preset, mixer, tokenizer, space, len(training), tokens)
-    if model.ngrams is not None:
-        torch.nn.init.zeros_(model.classifier.weight)  # beside the channel the encoder starts with nothing to say
-    if init is not None and not resume:  # a checkpoint has all weights
-        counts = training.texts.counts(model.config.vocab_size) if preset.adapt_init else None
-        warm_start(model, tokenizer, init, counts=counts, seed=preset.training.seed, show_progress=show_progress)
 
-    if model.ngrams is not None:
-        size = ChannelSize.of(model.config)
-        training.extra["ngram_logits"], loudness = cross_fit(training, size, preset.training.seed, show_progress)
-        fit_channel(model.ngrams, training, size, loudness)
+    def start() -> FastformerForSequenceClassification:
+        set_seed(preset.training.seed)
+        model = _build_model(preset, mixer, tokenizer, space)
+        if preset.class_power and kind == "single":
+            weights = class_weights(training.labels, space.size, preset.class_power)
+            model.class_weights = torch.from_numpy(weights.astype(np.float32))
+        if init is not None:
+            counts = training.texts.counts(model.config.vocab_size) if preset.adapt_init else None
+            warm_start(model, tokenizer, init, counts=counts, seed=preset.training.seed, show_progress=show_progress)
+        return model
+
+    def train_again(texts: Subset, epochs: int) -> FastformerForSequenceClassification:
+        """Train anew on all texts, the held-out ones too, for as long as was best without them."""
+        passes = epochs * preset.passes  # one long epoch: there is nothing to choose by
+        repeated = Subset(texts.texts, np.tile(texts.indices, passes))
+        model = start()
+        train_model(
+            model,
+            RandomCrops(repeated, length, preset.training.seed),
+            lambda model: {"done": 1.0},
+            settings=replace(preset.training, epochs=1),
+            collate=PadCollator(tokenizer.pad_token_id),
+            best_metric="done",
+            folder=checkpoints / "again",
+            started=started,
+            resume=resume,
+            show_progress=show_progress,
+        )
+        return model
+
+    model = start()
 
     scale = _Standardizer.of(space, training.labels)
     for texts in {id(part.texts): part.texts for part in (training, validating)}.values():
@@ -147,7 +174,7 @@ def fit_classifier(
     undo = scale.undo
     history = train_model(
         model,
-        training,
+        crops,
         validating,
         settings=preset.training,
         collate=PadCollator(tokenizer.pad_token_id),
@@ -160,26 +187,33 @@ def fit_classifier(
     )
     scale.fold_into(model)
     logits, labels = _logits(model.eval(), tokenizer, validating), undo(validating.labels)
-    if kind != "number":
-        heat = temperature(space, logits, labels)
-        divide_logits(model, heat)
+    told: dict[str, Any] | None = None
+    if preset.ngrams and can_fit_channel(space):
+        everything = Subset(encoded, np.arange(len(encoded))) if validation is None else None
+        size, seed = model.config.vocab_size, preset.training.seed
+        stacked = fit_channel(tokenizer, size, space, training, validating, everything, logits, seed, show_progress)
+        logits, told = stacked.logits, stacked.told
+        if everything is not None and len(everything) < FEW_TEXTS and stacked.blend.encoder:
+            best = max(
+                range(len(history)), key=lambda epoch: history[epoch][f"eval_{best_metric(kind, len(validating))}"]
+            )
+            model = train_again(everything, best + 1)
+        stacked.add_to(model)
+    elif kind != "number":
+        divide_logits(model, temperature(space, logits, labels))
         logits = cross_calibrated(space, logits, labels)
-        if model.ngrams is not None and validation is None:  # the held-out texts have served: now learn from them too
-            fit_channel(model.ngrams, Subset(encoded, np.arange(len(encoded))), size, loudness / heat)
     rows = {"train": len(training), "validation": len(validating)}
     found = scores(space, logits, labels)
-    return Fitted(model.eval(), tokenizer, space, preset, rows, tokens, time.monotonic() - started, history, found)
+    model.class_weights = None
+    return Fitted(
+        model.eval(), tokenizer, space, preset, rows, tokens, time.monotonic() - started, history, found, told
+    )
 
 
 def _logits(
     model: FastformerForSequenceClassification, tokenizer: PreTrainedTokenizerBase, texts: Subset
 ) -> np.ndarray:
-    logits = np.zeros((len(texts), model.config.num_labels), dtype=np.float32)
-    for batch in token_budget_batches(texts.lengths, BATCH_TOKENS):
-        inputs = pad_batch([texts[index]["input_ids"] for index in batch], tokenizer.pad_token_id)
-        with torch.inference_mode():
-            logits[batch] = model(**inputs).logits.numpy()
-    return logits
+    return outputs_of(texts, tokenizer.pad_token_id, lambda **inputs: model(**inputs).logits)
 
 
 def _read_vocabulary_and_labels(
@@ -196,7 +230,7 @@ def _read_vocabulary_and_labels(
 
         if folder.is_dir():  # resuming: the very same tokenizer
             tokenizer = load_tokenizer(folder)
-        elif preset.tokenizer in ("word", "bpe", "nltk"):
+        elif preset.tokenizer in KINDS:
             tokenizer = train_tokenizer(
                 preset.tokenizer, texts(), vocab_size=preset.vocab_size, min_frequency=preset.min_frequency
             )
@@ -225,7 +259,7 @@ def _encode(rows, tokenizer, space, preset, path, where, total, show) -> Encoded
 
 
 def _build_model(
-    preset: Preset, mixer: str, tokenizer: PreTrainedTokenizerBase, space: LabelSpace, texts: int, tokens: int
+    preset: Preset, mixer: str, tokenizer: PreTrainedTokenizerBase, space: LabelSpace
 ) -> FastformerForSequenceClassification:
     labels = {} if space.kind == "number" else {"id2label": dict(enumerate(space.names))}
     try:
@@ -237,7 +271,6 @@ def _build_model(
                 "vocab_size": 1 + max(tokenizer.get_vocab().values()),  # saved tokenizers may have gaps
                 "pad_token_id": tokenizer.pad_token_id,
                 "num_labels": space.size,
-                "ngram_channel": preset.model.get("ngram_channel", False) and can_fit_channel(space, texts, tokens),
                 "problem_type": space.problem_type,
                 **labels,
             }

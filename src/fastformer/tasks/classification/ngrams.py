@@ -1,134 +1,252 @@
-"""Fitting the linear n-gram channel: logistic regression on the words and word pairs of the training texts.
+"""Fitting the n-gram channel: a linear support vector machine on the words, word pairs and characters of the texts.
 
-The encoder is trained on top of the channel, to learn what it misses. For that it must see the channel as it is on new
-texts, not on those it was fitted to: every training text gets its logits from a channel fitted without it
-(cross-fitting), and these say how sure the channel may be. The one that the model keeps is fitted to all of them.
+How strongly it is regularized is chosen on the user's own texts, by cross-validation on some of them. The features are
+those that `modeling.ngrams` computes from token ids, so what is fitted here is what the model answers later.
 """
 
+import copy
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import torch
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import KFold
+from sklearn.metrics import accuracy_score, f1_score
+from sklearn.svm import LinearSVC
 
 from fastformer.data.batches import Subset
-from fastformer.modeling import FastformerConfig
-from fastformer.modeling.ngrams import NgramChannel, pair_rows
-from fastformer.progress import progress_bar
-from fastformer.tasks.classification.calibration import temperature
-from fastformer.tasks.classification.data import LabelSpace
+from fastformer.data.tokenizers import CONTINUED
+from fastformer.modeling.ngrams import NgramChannel, count_rows, pair_rows
 
-MAX_TOKENS = 4_000_000  # of training texts: with more the encoder by itself was better, and the fit grows long
-INVERSE_REGULARIZATION = 10.0
-ITERATIONS = 30
-MAX_CLASSES = 100  # beyond, the tables would outgrow the model
-MISSING_CLASS = -6.0  # logit of a class that a fold does not have
+MAX_CLASSES = 1000  # one machine per class: beyond, the encoder answers alone
+MAX_VALUES = 80_000_000  # numbers of the features held at once, 1 GB with what the solver needs; beyond, some texts
+LARGEST_TABLE = 2**25  # numbers: 128 MB
+SMALLEST, LARGEST = 2, 5  # characters of an n-gram
+MANY_TEXTS = 5000  # from here on what a single text has is left out
+CHOOSING_TEXTS = 2000
+CHOOSING_FOLDS = 3
+WORTH = 0.005
+GRID = (0.1, 0.3, 1.0, 3.0)  # of C
+FEW_CLASSES, FEW_CLASSES_C = 10, 0.3
+MISSING_CLASS = -2.0  # score of a class that a fold does not have: an outlier's
+_PART = 1 << 22  # tokens read at once
 
 
-def can_fit_channel(space: LabelSpace, texts: int, tokens: int) -> bool:
-    """Whether a channel is made: one of not too many classes for a text, texts to cross-fit on, and not too long."""
-    return space.kind == "single" and space.size <= MAX_CLASSES and texts >= 2 and tokens <= MAX_TOKENS
+@dataclass(frozen=True)
+class Choice:
+    """A C, and how it did under cross-validation."""
+
+    C: float
+    value: float  # mean of accuracy and macro-F
+    scores: np.ndarray  # of texts that the machines had not seen
+    labels: np.ndarray
+    tried: dict[str, float] = field(default_factory=dict)  # the value of every C that was tried
 
 
 @dataclass
-class ChannelSize:
-    """How large the channel's tables are."""
+class Weights:
+    """A fitted linear model on `Features`: scores = rows @ weights + bias."""
 
-    classes: int
-    vocab_size: int
-    buckets: int
+    weights: np.ndarray  # features, classes
+    bias: np.ndarray
 
-    @classmethod
-    def of(cls, config: FastformerConfig) -> "ChannelSize":
-        """The tables of a model."""
-        return cls(config.num_labels, config.vocab_size, config.bigram_buckets)
+    def __call__(self, rows: sparse.csr_array) -> np.ndarray:
+        """Scores (rows, classes)."""
+        return (rows @ self.weights + self.bias).astype(np.float32)
 
 
-def cross_fit(texts: Subset, size: ChannelSize, seed: int, show_progress: bool = False) -> tuple[np.ndarray, float]:
-    """Logits (texts, classes) of every text, by a channel that has not seen it; and how loud a channel should be.
+class Features:
+    """TF-IDF features of encoded texts: words and hashed pairs of length 1, and characters of about length 1.
 
-    Regularized weights are too modest, by a factor that these logits tell. Left so, the encoder would first of all
-    learn to speak louder.
+    `rows` has the words, then the pairs, then the n-grams of characters, as far as they occur often enough.
     """
-    order = np.random.default_rng([seed, 2]).permutation(len(texts))
-    features, labels = _Features.of(texts, order, size), texts.labels[order]
-    logits = np.zeros((len(texts), size.classes), dtype=np.float32)
-    folds = min(len(texts), 5 if len(texts) < 2000 else 2)
-    with progress_bar("Fitting n-grams", total=folds, show=show_progress) as advance:
-        for training, held_out in KFold(folds).split(labels):
-            weights, bias = _regress(features.rows[training], labels[training], size.classes)
-            logits[order[held_out]] = features.rows[held_out] @ weights + bias
-            advance(1)
-    space = LabelSpace("single", tuple(map(str, range(size.classes))))
-    loudness = 1 / temperature(space, logits, texts.labels)
-    return loudness * logits, loudness
+
+    def __init__(self, texts: Subset, words: Sequence[str], buckets: int):
+        self.vocabulary, self.buckets = len(words), buckets
+        least = 2 if len(texts) >= MANY_TEXTS else 1
+        tokens = _counts(texts, len(words), buckets)
+        self.used, self.idf = _idf(tokens, least)
+        block = _scaled(tokens[:, self.used], self.idf)
+        by_word = tokens[:, : len(words)]
+        by_word = sparse.csr_array((1 + np.log(by_word.data), by_word.indices, by_word.indptr), by_word.shape)
+        grams = _character_grams(words)
+        found = (by_word @ grams).tocsr()
+        kept, idf = _idf(found, 2)
+        self.grams = (grams[:, kept] @ sparse.diags_array(idf)).tocsr()  # words, n-grams
+        self.squares = np.asarray(self.grams.multiply(self.grams).sum(axis=1), dtype=np.float32).reshape(-1)
+        by_word_squared = sparse.csr_array((by_word.data**2, by_word.indices, by_word.indptr), by_word.shape)
+        lengths = np.sqrt(by_word_squared @ self.squares).clip(1e-6)
+        characters = found[:, kept]
+        characters.data *= idf[characters.indices]
+        characters.data /= np.repeat(lengths, np.diff(characters.indptr))
+        self.rows = sparse.hstack([block, characters], format="csr", dtype=np.float32)
+        self.rows.indices = self.rows.indices.astype(np.int32)  # as the solver wants them
+        self.rows.indptr = self.rows.indptr.astype(np.int32)
+
+    @cached_property
+    def words_and_pairs(self) -> int:
+        """Columns before those of characters."""
+        return len(self.used)
+
+    def of(self, chosen: np.ndarray) -> "Features":
+        """The same features of some of the texts."""
+        some = copy.copy(self)
+        some.rows = self.rows[chosen]
+        return some
+
+    def fill(self, channel: NgramChannel, fitted: Weights) -> None:
+        """Put a fitted model into the tables of a channel."""
+        weights = fitted.weights
+        of_tokens, of_grams = weights[: self.words_and_pairs], weights[self.words_and_pairs :]
+        table = np.zeros((self.vocabulary + self.buckets, weights.shape[1] + 1), dtype=np.float32)
+        table[self.used, :-1], table[self.used, -1] = self.idf[:, None] * of_tokens, self.idf**2
+        channel.words[:-1].copy_(torch.from_numpy(table[: self.vocabulary]))
+        channel.pairs.copy_(torch.from_numpy(table[self.vocabulary :]))
+        if len(of_grams):
+            channel.characters[:-1, :-1].copy_(torch.from_numpy(self.grams @ of_grams))
+            channel.characters[:-1, -1].copy_(torch.from_numpy(self.squares))
+        channel.bias.copy_(torch.from_numpy(fitted.bias))
 
 
-def fit_channel(channel: NgramChannel, texts: Subset, size: ChannelSize, loudness: float) -> None:
-    """Fill the tables of `channel` with what logistic regression finds in encoded texts with one label each."""
-    features = _Features.of(texts, np.arange(len(texts)), size)
-    weights, bias = _regress(features.rows, texts.labels, size.classes)
-    table = np.zeros((size.vocab_size + 1 + size.buckets, size.classes + 1), dtype=np.float32)
-    table[features.used, :-1], table[features.used, -1] = features.idf[:, None] * weights, features.idf**2
-    with torch.no_grad():
-        channel.words.copy_(torch.from_numpy(table[: size.vocab_size + 1]))
-        channel.pairs.copy_(torch.from_numpy(table[size.vocab_size + 1 :]))
-        channel.bias.copy_(torch.from_numpy(bias))
-        channel.scale(loudness)
+def pair_buckets(texts: Subset, classes: int) -> int:
+    """Rows of the table of word pairs: as many as these texts fill."""
+    tokens, most = int(texts.lengths.sum()), LARGEST_TABLE // classes
+    return min(2 ** max(8, tokens.bit_length()), 2**18, 2 ** (most.bit_length() - 1))
 
 
-@dataclass
-class _Features:
-    """TF-IDF without the TF: idf where a word is present, every row of length 1."""
-
-    rows: sparse.csr_matrix
-    used: np.ndarray  # columns that occur in two texts or more: what occurs once teaches one text by heart
-    idf: np.ndarray
-
-    @classmethod
-    def of(cls, texts: Subset, order: np.ndarray, size: ChannelSize) -> "_Features":
-        found = present(texts, order, size)
-        documents = np.bincount(found.indices, minlength=found.shape[1])
-        used = np.flatnonzero(documents >= 2)
-        idf = np.log((1 + len(order)) / (1 + documents[used])) + 1
-        rows = found[:, used]
-        rows.data = idf[rows.indices].astype(np.float32)
-        lengths = np.sqrt(rows.multiply(rows).sum(axis=1)).A1.clip(1e-6)
-        return cls(sparse.diags_array((1 / lengths).astype(np.float32)).dot(rows).tocsr(), used, idf)
+def that_fit(texts: Subset, seed: int) -> np.ndarray:
+    """The texts that are fitted to: all, or as many as MAX_VALUES allow, drawn at random."""
+    # Measured on English: a text of n tokens has about 8 n^0.85 features, most of them characters.
+    values = 8 * texts.lengths.astype(np.float64) ** 0.85
+    share = MAX_VALUES / max(1.0, values.sum())
+    if share >= 1:
+        return np.arange(len(texts))
+    return np.sort(np.random.default_rng([seed, 4]).permutation(len(texts))[: max(1, int(share * len(texts)))])
 
 
-def present(texts: Subset, chosen: np.ndarray, size: ChannelSize) -> sparse.csr_matrix:
-    """Which words and hashed word pairs the chosen texts contain: 1 at (text, column), a column a row of the tables."""
-    columns, ends = [], [0]
-    for index in chosen:
-        ids = texts[index]["input_ids"].astype(np.int64)
-        found = np.unique(np.concatenate([ids, size.vocab_size + 1 + pair_rows(ids[:-1], ids[1:], size.buckets)]))
-        columns.append(found.astype(np.int32))
-        ends.append(ends[-1] + len(found))
-    indices = np.concatenate([np.zeros(0, np.int32), *columns])
-    shape = (len(chosen), size.vocab_size + 1 + size.buckets)
-    return sparse.csr_matrix((np.ones(len(indices), np.float32), indices, np.array(ends)), shape)
+def word_strings(tokens: dict[str, int], size: int, special: Sequence[int]) -> list[str]:
+    """What each token id stands for, with a space where a word begins or ends; nothing for special tokens."""
+    words = [""] * size
+    for token, number in tokens.items():
+        words[number] = token[len(CONTINUED) :] if token.startswith(CONTINUED) else f" {token} "
+    for number in special:
+        words[number] = ""
+    return words
 
 
-def _regress(features: sparse.csr_matrix, labels: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Weights (columns, classes) and bias of a logistic regression."""
-    weights = np.zeros((features.shape[1], classes), dtype=np.float32)
+def cross_fit(features: Features, labels: np.ndarray, classes: int, C: float, folds: int, seed: int) -> np.ndarray:
+    """Scores (texts, classes) of every text, by machines that have not seen it."""
+    scores = np.zeros((len(labels), classes), dtype=np.float32)
+    for training, held_out in _folds(labels, folds, seed):
+        fitted = fit_machines(features, labels, classes, C, training)
+        scores[held_out] = fitted(features.rows[held_out])
+    return scores
+
+
+def fit_machines(
+    features: Features, labels: np.ndarray, classes: int, C: float, chosen: np.ndarray | None = None
+) -> Weights:
+    """One linear support vector machine per class, against all others; rare classes weigh as much as frequent ones."""
+    rows = features.rows if chosen is None else features.rows[chosen]
+    labels = labels if chosen is None else labels[chosen]
+    weights = np.zeros((rows.shape[1], classes), dtype=np.float32)
     bias = np.full(classes, MISSING_CLASS, dtype=np.float32)
     known = np.unique(labels)
-    if len(known) == 1 or not features.shape[1]:
+    if len(known) < 2 or not rows.nnz:
         bias[known] = np.log(np.bincount(labels, minlength=classes)[known] / len(labels))
-        return weights, bias
-    model = LogisticRegression(C=INVERSE_REGULARIZATION, max_iter=ITERATIONS, tol=1e-3)
+        return Weights(weights, bias)
+    # A looser tolerance than scikit-learn's takes half the time, with the same scores (docs/LOG.md).
+    machines = LinearSVC(C=C, class_weight="balanced", tol=0.1, max_iter=200, random_state=0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # to stop early is meant: the scores no longer change
-        model.fit(features, labels)
-    coefficients, intercepts = model.coef_, model.intercept_
-    if len(known) == 2:  # one row, for the second class against the first
-        coefficients = np.concatenate([-coefficients, coefficients]) / 2
-        intercepts = np.concatenate([-intercepts, intercepts]) / 2
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        machines.fit(rows, labels)
+    coefficients, intercepts = machines.coef_, machines.intercept_
+    if len(known) == 2:  # one machine, for the second class against the first
+        coefficients = np.concatenate([-coefficients, coefficients])
+        intercepts = np.concatenate([-intercepts, intercepts])
     weights[:, known], bias[known] = coefficients.T, intercepts
-    return weights, bias
+    return Weights(weights, bias)
+
+
+def choose(features: Features, labels: np.ndarray, classes: int, seed: int, advance: Callable[[int], None]) -> "Choice":
+    """The C with the best mean of accuracy and macro-F under cross-validation, on at most CHOOSING_TEXTS texts.
+
+    One that is better by a hair's breadth is so by chance: the usual C stays unless another gains more than WORTH.
+    """
+    some = next(_folds(labels, max(1, round(len(labels) / CHOOSING_TEXTS)), seed))[1]
+    sample, truth = features.of(some), labels[some]
+    found: dict[float, Choice] = {}
+
+    def score(C: float) -> float:
+        if C not in found:
+            scores = cross_fit(sample, truth, classes, C, CHOOSING_FOLDS, seed)
+            predicted = scores.argmax(axis=1)
+            macro_f = f1_score(truth, predicted, average="macro", zero_division=0)
+            value = float(accuracy_score(truth, predicted) + macro_f) / 2
+            found[C] = Choice(C, value, scores, truth)
+            advance(1)
+        return found[C].value
+
+    best = FEW_CLASSES_C if classes < FEW_CLASSES else 1.0
+    rival = max(GRID, key=score)
+    if score(rival) > score(best) + WORTH:
+        best = rival
+    return replace(found[best], tried={str(C): round(one.value, 4) for C, one in found.items()})
+
+
+def _folds(labels: np.ndarray, number: int, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Training and held-out texts of each fold; every class is spread over as many folds as it has texts."""
+    order = np.random.default_rng([seed, 2]).permutation(len(labels))
+    order = order[np.argsort(labels[order], kind="stable")]
+    fold = np.empty(len(labels), dtype=np.int64)
+    fold[order] = np.arange(len(labels)) % number
+    for one in range(number):
+        yield np.flatnonzero(fold != one), np.flatnonzero(fold == one)
+
+
+def _counts(texts: Subset, vocabulary: int, buckets: int) -> sparse.csr_array:
+    """How often each text has each word and each hashed pair of words: (texts, vocabulary + buckets)."""
+    lengths = texts.lengths
+    parts = []
+    for part in np.split(np.arange(len(texts)), np.flatnonzero(np.diff(np.cumsum(lengths) // _PART)) + 1):
+        ids = np.concatenate([np.zeros(0, np.int64), *(texts[index]["input_ids"] for index in part)]).astype(np.int64)
+        text = np.repeat(np.arange(len(part)), lengths[part])
+        neighbours = text[:-1] == text[1:]
+        pairs = vocabulary + pair_rows(ids[:-1], ids[1:], buckets)[neighbours]
+        rows, numbers = np.concatenate([ids, pairs]), np.concatenate([text, text[1:][neighbours]])
+        parts.append(count_rows(rows, numbers, len(part), vocabulary + buckets))
+    return sparse.vstack(parts, format="csr")
+
+
+def _idf(counts: sparse.csr_array, least: int) -> tuple[np.ndarray, np.ndarray]:
+    """The columns that `least` texts have, and log((1 + texts) / (1 + those that have it)) + 1 for each."""
+    texts = np.bincount(counts.indices, minlength=counts.shape[1])
+    used = np.flatnonzero(texts >= least)
+    return used, (np.log((1 + counts.shape[0]) / (1 + texts[used])) + 1).astype(np.float32)
+
+
+def _scaled(counts: sparse.csr_array, idf: np.ndarray) -> sparse.csr_array:
+    """(1 + log count) idf, every row of length 1."""
+    values = (1 + np.log(counts.data)) * idf[counts.indices]
+    rows = sparse.csr_array((values, counts.indices, counts.indptr), counts.shape)
+    lengths = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1))).reshape(-1).clip(1e-6)
+    rows.data /= np.repeat(lengths, np.diff(rows.indptr))
+    return rows
+
+
+def _character_grams(words: Sequence[str]) -> sparse.csr_array:
+    """How often each word has each n-gram of characters: (words, n-grams)."""
+    numbers: dict[str, int] = {}
+    columns, ends = [], [0]
+    for word in words:
+        for size in range(SMALLEST, min(LARGEST, len(word)) + 1):
+            for start in range(len(word) - size + 1):
+                columns.append(numbers.setdefault(word[start : start + size], len(numbers)))
+        ends.append(len(columns))
+    ones = np.ones(len(columns), dtype=np.float32)
+    found = sparse.csr_array((ones, np.array(columns, np.int32), np.array(ends)), (len(words), max(1, len(numbers))))
+    found.sum_duplicates()
+    return found

@@ -23,6 +23,10 @@ class Preset:
     max_length: int  # tokens; longer texts are cut
     training: TrainingSettings
     model: dict[str, Any] = field(default_factory=dict)  # fields of FastformerConfig
+    ngrams: bool = False  # put the n-gram channel beside the encoder (ngrams.py)
+    crop: int | None = None  # train on so many tokens in a row of a longer text, from another place in every epoch
+    passes: int = 1  # over the training data, per epoch, that is, between two looks at the held-out texts
+    class_power: float = 0.0  # a class weighs (its share)^-power in the encoder's loss: 0 alike, 1 balanced
     adapt_init: bool = True  # fit what --init gives to the data (warm_start.py); the paper takes GloVe as it is
 
     def with_overrides(
@@ -45,23 +49,34 @@ class Preset:
         return replace(self, **own, training=replace(self.training, **training))
 
     def for_size(self, texts: int, tokens: int) -> "Preset":
-        """Settle what is left open (`None`) by the size of the training data.
+        """Settle what is left open (`None`) by the size of the training data: texts, and tokens of one pass.
 
-        Small data takes smaller batches and more passes, for about 1,000 steps in all; the table of word pairs needs no
-        more rows than there are tokens.
+        Small data takes smaller batches and more passes, for STEPS in all, as far as the tokens allow; the table of
+        word pairs needs no more rows than there are tokens.
         """
         training, model = self.training, dict(self.model)
         batch_size, epochs, learning_rate = training.batch_size, training.epochs, training.learning_rate
+        passes = self.passes
         if batch_size is None:
-            batch_size = 32 if texts < 10_000 else 64
+            batch_size = 32 if texts < 3000 else 64
         if epochs is None:
-            epochs = min(8, max(3, round(1000 * batch_size / texts)))
+            allowed = min(max(PASSES * tokens, FEWEST_TOKENS), MOST_TOKENS) / max(1, tokens)
+            epochs = min(MOST_PASSES, max(3, round(min(STEPS * batch_size / texts, allowed))))
+            passes = -(-epochs // MOST_EPOCHS)
+            epochs = round(epochs / passes)
         if learning_rate is None:
-            learning_rate = 2e-3 if batch_size <= 32 else 3e-3
+            learning_rate = 4e-3
         if "bigram_buckets" in model:
             model["bigram_buckets"] = min(model["bigram_buckets"], 2 ** max(10, tokens.bit_length()))
         training = replace(training, batch_size=batch_size, epochs=epochs, learning_rate=learning_rate)
-        return replace(self, training=training, model=model)
+        return replace(self, training=training, model=model, passes=passes)
+
+
+STEPS = 1600
+PASSES = 5
+FEWEST_TOKENS, MOST_TOKENS = 2_000_000, 12_000_000
+MOST_PASSES, MOST_EPOCHS = 40, 10
+MEMORY_TOKENS = 1_000_000  # the longest text: it takes 2 GB in the encoder
 
 
 def _plain(value: Any) -> Any:
@@ -95,10 +110,13 @@ def _paper(max_length: int, wide: int, pooling_window: int, block: int) -> Prese
 
 PRESETS = {
     "default": Preset(
-        tokenizer="word",
+        tokenizer="pieces",
         vocab_size=30_000,
         min_frequency=2,
-        max_length=4096,
+        max_length=MEMORY_TOKENS,
+        ngrams=True,
+        crop=256,
+        class_power=0.5,
         training=TrainingSettings(
             weight_decay=0.01, betas=(0.9, 0.95), warmup=0.05, fill_by="tokens", lazy_embeddings=True
         ),
@@ -111,7 +129,6 @@ PRESETS = {
             "feed_forward": False,
             "pooling": "additive",
             "bigram_buckets": 2**18,
-            "ngram_channel": True,
             "token_dropout": 0.3,
             "hidden_dropout_prob": 0.0,
             "classifier_dropout": 0.2,
@@ -125,7 +142,7 @@ PRESETS = {
 
 
 # The default preset's encoder by itself.
-PRESETS["encoder"] = replace(PRESETS["default"], model={**PRESETS["default"].model, "ngram_channel": False})
+PRESETS["encoder"] = replace(PRESETS["default"], ngrams=False)
 
 
 def get_preset(name: str, mixer: str) -> Preset:

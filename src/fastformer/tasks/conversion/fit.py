@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase, set_seed
 from fastformer.data.batches import EncodedTextsWriter, token_budget_batches
 from fastformer.data.by_time import hold_out_latest
 from fastformer.data.ragged import Ragged
-from fastformer.data.tokenizers import encode_batch, load_tokenizer, train_tokenizer
+from fastformer.data.tokenizers import KINDS, encode_batch, load_tokenizer, train_tokenizer
 from fastformer.errors import UserError
 from fastformer.files import explain_full_disk
 from fastformer.inference import BATCH_TOKENS, chunks
@@ -172,7 +172,7 @@ def _tokenizer(training: Part, preset: Preset, folder: Path) -> PreTrainedTokeni
     """
     if folder.is_dir():  # resuming: the very same one
         return load_tokenizer(folder)
-    if preset.tokenizer in ("word", "bpe", "nltk"):
+    if preset.tokenizer in KINDS:
         counts = np.minimum(training.text_counts(), preset.min_frequency)
         texts = (text for text, count in zip(training.events.texts, counts, strict=True) for _ in range(count))
         options = {"vocab_size": preset.vocab_size, "min_frequency": preset.min_frequency}

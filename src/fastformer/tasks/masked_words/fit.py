@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase, set_seed
 
 from fastformer.data.batches import EncodedTexts, EncodedTextsWriter, PadCollator, Subset
 from fastformer.data.tables import read_rows
-from fastformer.data.tokenizers import encode_batch, load_tokenizer, train_tokenizer
+from fastformer.data.tokenizers import KINDS, encode_batch, load_tokenizer, train_tokenizer
 from fastformer.errors import UserError
 from fastformer.files import explain_full_disk
 from fastformer.inference import chunks
@@ -89,8 +89,10 @@ def fit_masked_words(
     `checkpoints` holds encoded texts and checkpoints; the caller deletes it once the result is safe.
     """
     started = time.monotonic()
-    # What only a text classifier has: training on a part of the tokens, class scores of n-grams.
-    preset = replace(preset, model={**preset.model, "token_dropout": 0.0, "ngram_channel": False})
+    # What only a text classifier has: training on a part of the tokens; class scores of n-grams; texts of any length.
+    training = replace(preset.training, learning_rate=preset.training.learning_rate or 3e-3)
+    length = min(preset.max_length, 4096)
+    preset = replace(preset, model={**preset.model, "token_dropout": 0.0}, training=training, max_length=length)
     settings = {"mixer": mixer, **asdict(preset)}
     with explain_full_disk(checkpoints):
         resume = begin(checkpoints, settings, resume)
@@ -141,7 +143,7 @@ def validation_scores(hidden: np.ndarray) -> dict[str, float]:
 def _tokenizer(train: Texts, preset: Preset, folder: Path, show: bool) -> PreTrainedTokenizerBase:
     if folder.is_dir():  # resuming: the very same one
         return load_tokenizer(folder)
-    if preset.tokenizer in ("word", "bpe", "nltk"):
+    if preset.tokenizer in KINDS:
         with progress_bar("Reading", show=show) as advance:
 
             def texts() -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from transformers import GenerationConfig, PreTrainedTokenizerBase, set_seed
 
-from fastformer.data.tokenizers import load_tokenizer, train_tokenizer
+from fastformer.data.tokenizers import KINDS, load_tokenizer, train_tokenizer
 from fastformer.errors import UserError
 from fastformer.files import explain_full_disk
 from fastformer.machine import peak_memory_gb
@@ -163,7 +163,7 @@ def _tokenizer(
 
         if folder.is_dir():  # resuming: the very same one
             tokenizer = load_tokenizer(folder)
-        elif preset.tokenizer in ("word", "bpe", "nltk"):
+        elif preset.tokenizer in KINDS:
             options = {"vocab_size": preset.vocab_size - 1, "min_frequency": preset.min_frequency}
             return _saved(train_tokenizer(preset.tokenizer, texts(), **options), preset, folder)
         else:
