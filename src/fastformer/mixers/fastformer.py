@@ -191,28 +191,33 @@ class FastformerMixer(nn.Module):
             offset = offset.flatten(1)[:, None] + folded.offset
         return token_map.to(dtype), offset.to(dtype)
 
-    def mapped(self, context: GlobalContext, outer: Tensor) -> tuple[Tensor, Tensor]:
-        """`outer` (any, width) after the mixer: P (batch or 1, any, width) and o (batch, any), outer out = P x + o.
+    def mapped(self, context: GlobalContext, outer: Tensor, residual: bool) -> tuple[Tensor, Tensor]:
+        """`outer` (any, width) after the mixer, or after x + mixer(x): outer y = P x + o for every token.
 
-        As cheap as M itself or cheaper: what depends on the sequence, diag(k), stands between two known matrices.
+        P is (batch or 1, any, width), o (batch, any). It costs one product a sequence, which M itself would not save:
+        diag(k), all that depends on the sequence, stands between two known matrices.
         """
         folded, key = context.folded, context.key
         constant = outer @ folded.offset
+        known = outer if residual else torch.zeros_like(outer)  # the part of P that is the same for every sequence
+        if folded.token_map is not None:
+            known = known + outer @ folded.token_map
         if self.interaction != "product":
             transform = folded.transform if folded.of_key is None else folded.of_key
             of_key = transform @ (key.flatten(1) if self.full_width else key)[..., None]
-            return (outer @ folded.token_map)[None], F.linear(of_key.flatten(1), outer) + constant
+            return known[None], F.linear(of_key.flatten(1), outer) + constant
+        values, value_bias = folded.values.reshape(-1, folded.values.shape[-1]), folded.value_bias.flatten()
+        if folded.bypass is not None:
+            past = outer @ folded.bypass if self.full_width else outer
+            known, constant = known + past @ values, constant + past @ value_bias
         if self.full_width:
             transform = outer @ folded.transform
         else:
             heads = outer.unflatten(1, (self.heads, self.head_size))
             transform = torch.einsum("ohk,hkj->ohj", heads, folded.transform).flatten(1)
         transform = transform * key.flatten(1)[:, None]
-        if folded.bypass is not None:
-            transform = transform + (outer @ folded.bypass if self.full_width else outer)
-        offset = transform @ folded.value_bias.flatten() + constant
-        token_map = transform @ folded.values.reshape(-1, folded.values.shape[-1])
-        return token_map if folded.token_map is None else token_map + outer @ folded.token_map, offset
+        batch = (len(transform), -1, -1)
+        return torch.baddbmm(known.expand(batch), transform, values.expand(batch)), transform @ value_bias + constant
 
     def apply_map(self, x: Tensor, token_map: Tensor, offset: Tensor) -> Tensor:
         """The one product: x Mᵀ + c'."""

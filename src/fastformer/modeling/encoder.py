@@ -184,9 +184,7 @@ class FastformerLayer(GradientCheckpointingLayer):
         """
         context, x = self.mixer.global_context(x, mask)
         outer = 2 * pooler.dense.weight
-        token_map, offset = self.mixer.mapped(context, outer)
-        if self.residual:
-            token_map = token_map + outer
+        token_map, offset = self.mixer.mapped(context, outer, self.residual)
         weights = pooler.mapped_weights(x, mask, token_map, offset + 2 * pooler.dense.bias)
         summed = weighted_sum(weights, x)[:, None]
         pooled = self._add(summed, self.mixer.mix(summed, context))[:, 0]
