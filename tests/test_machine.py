@@ -1,6 +1,8 @@
-"""Memory that is kept for the next step is given back in the end."""
+"""Memory that is kept for the next step is given back in the end; work is shared out to threads."""
 
+import os
 import sys
+import threading
 
 import pytest
 import torch
@@ -27,3 +29,41 @@ def test_gaps_between_tensors_are_given_back_once_in_a_while(monkeypatch):
     machine.release()
     assert resident_megabytes() < kept - 150
     assert all((tensor == 1).all() for tensor in left)
+
+
+@pytest.fixture
+def four_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_threads_share_the_work_in_order_with_one_core_each(four_threads):
+    together = threading.Barrier(4)
+
+    def work(item):
+        together.wait(timeout=30)  # all four are at work at once
+        return item, threading.get_ident(), torch.get_num_threads()
+
+    items, threads, cores = zip(*machine.in_threads(work, range(8)), strict=True)
+    assert items == tuple(range(8))
+    assert len(set(threads)) == 4
+    assert set(cores) == {1}
+    assert torch.get_num_threads() == 4
+
+
+def test_an_error_in_a_thread_comes_out(four_threads):
+    with pytest.raises(ZeroDivisionError):
+        machine.in_threads(lambda item: 1 / item, [1, 0, 2])
+    assert torch.get_num_threads() == 4
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_process_has_threads_of_its_own(four_threads):
+    machine.in_threads(lambda item: item, range(8))
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if machine.in_threads(lambda item: item + 1, range(8)) == list(range(1, 9)) else 1)
+    assert os.waitpid(child, 0)[1] == 0

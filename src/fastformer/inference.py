@@ -1,7 +1,7 @@
 """Texts in, model outputs out: streamed, batched by length, returned in input order.
 
 Texts are read a few thousand at a time, sorted by length within that, run in batches of about as many tokens, and put
-back in order, so memory stays flat and little padding is computed.
+back in order, so memory stays flat and little padding is computed. On a CPU the batches are shared out to threads.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,11 +13,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from fastformer.data.batches import pad_batch, token_budget_batches
 from fastformer.data.tokenizers import encode_batch
-from fastformer.machine import release, tune
+from fastformer.machine import in_threads, release, tune
 from fastformer.onnx_model import OnnxClassifier
 from fastformer.progress import say
 
 CHUNK_TEXTS = 4096
+TOKENIZED_TEXTS = 512
 CHUNK_CHARACTERS = 16_000_000
 BATCH_TOKENS = 16_384
 
@@ -31,31 +32,60 @@ class TextRunner:
         self.model, self.tokenizer, self.max_length = model.eval(), tokenizer, max_length
         self.cut = 0
 
-    def __call__(self, texts: Iterable[str], output: Callable[..., Tensor]) -> Iterator[np.ndarray]:
-        """Yield one array a text: the row of `output(input_ids=…, attention_mask=…)` that belongs to it."""
+    def __call__(
+        self, texts: Iterable[str], output: Callable[..., Tensor], one_by_one: bool = False
+    ) -> Iterator[np.ndarray]:
+        """Yield one array a text: the row of `output(input_ids=…, attention_mask=…)` that belongs to it.
+
+        `output` is called for several batches at a time, in threads; with `one_by_one` for one after another.
+        """
+        for rows in self.in_chunks(texts, output, one_by_one):
+            yield from rows
+
+    def in_chunks(
+        self, texts: Iterable[str], output: Callable[..., Tensor], one_by_one: bool = False
+    ) -> Iterator[list[np.ndarray]]:
+        """The same, a few thousand at a time."""
         tune()
+        on_cpu = isinstance(self.model, PreTrainedModel) and self.model.device.type == "cpu"
+        each = in_threads if on_cpu and not one_by_one else _in_turn
         for chunk in chunks(texts):
-            yield from self._run(chunk, output)
+            yield self._run(chunk, output, each)
 
     def warn_about_cut_texts(self) -> None:
         """One line if any text was longer than the model's maximum."""
         if self.cut:
             say(f"{self.cut:,} texts were longer than the model's {self.max_length:,} tokens and were cut.")
 
-    def _run(self, texts: list[str], output: Callable[..., Tensor]) -> Iterator[np.ndarray]:
-        encoded, cut = encode_batch(self.tokenizer, texts, self.max_length)
-        self.cut += cut
+    def _run(self, texts: list[str], output: Callable[..., Tensor], each: Callable) -> list[np.ndarray]:
+        parts = [texts[start : start + TOKENIZED_TEXTS] for start in range(0, len(texts), TOKENIZED_TEXTS)]
+        encoded: list[np.ndarray] = []
+        for rows, cut in each(lambda part: encode_batch(self.tokenizer, part, self.max_length), parts):
+            encoded += rows
+            self.cut += cut
         lengths = np.array([len(ids) for ids in encoded])
-        results: list[np.ndarray | None] = [None] * len(texts)
-        for batch in token_budget_batches(lengths, BATCH_TOKENS):
+        batches = token_budget_batches(lengths, BATCH_TOKENS)
+
+        def run(batch: np.ndarray) -> np.ndarray:
             inputs = pad_batch([encoded[index] for index in batch], self.tokenizer.pad_token_id)
-            inputs = {name: tensor.to(self.model.device) for name, tensor in inputs.items()}
             with torch.inference_mode():
-                rows = output(**inputs).float().cpu().numpy()
+                rows = output(**{name: tensor.to(self.model.device) for name, tensor in inputs.items()})
+                rows = rows.float().cpu().numpy()
+            release()
+            return rows
+
+        # A text that fills more than a batch takes its memory, so it has all cores to itself.
+        alone = int((lengths > BATCH_TOKENS).sum())  # the longest come first
+        found = [*_in_turn(run, batches[:alone]), *each(run, batches[alone:])]
+        results: list[np.ndarray | None] = [None] * len(texts)
+        for batch, rows in zip(batches, found, strict=True):
             for index, row in zip(batch, rows, strict=True):
                 results[index] = row
-            release()
-        return iter(results)
+        return results
+
+
+def _in_turn(function: Callable, items: list) -> list:
+    return [function(item) for item in items]
 
 
 def chunks(texts: Iterable[str]) -> Iterator[list[str]]:

@@ -16,6 +16,7 @@ from fastformer.data.tokenizers import encode_batch
 from fastformer.errors import UserError
 from fastformer.files import writing_text
 from fastformer.inference import BATCH_TOKENS, chunks
+from fastformer.machine import in_threads
 from fastformer.progress import progress_bar
 from fastformer.run_folder import Run
 from fastformer.tasks.classification.verbs import Classifier, predict
@@ -33,6 +34,11 @@ def pipeline(
     classifier = Classifier(run)
     model, tokenizer = classifier.model, classifier.runner.tokenizer
     column, _ = classifier.columns(None, None)
+
+    @torch.inference_mode()
+    def run_model(batch: dict[str, torch.Tensor]) -> None:
+        model(**batch)
+
     seconds = dict.fromkeys(("read_and_tokenize", "model", "predict"), 0.0)
     texts = tokens = 0
     with measuring(threads) as used, progress_bar("Measuring", show=show_progress) as advance:
@@ -48,9 +54,7 @@ def pipeline(
                 for batch in token_budget_batches(lengths, BATCH_TOKENS)
             ]
             started = time.perf_counter()
-            with torch.inference_mode():
-                for batch in ready:
-                    model(**batch)
+            in_threads(run_model, ready)  # as `predict` does
             seconds["model"] += time.perf_counter() - started
             texts, tokens = texts + len(chunk), tokens + int(lengths.sum())
             advance(len(chunk))

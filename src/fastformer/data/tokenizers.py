@@ -21,6 +21,7 @@ from huggingface_hub import HfApi
 from tokenizers import Encoding, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase, TokenizersBackend
 
+from fastformer.data import word_ids
 from fastformer.errors import UserError
 
 KINDS = ("word", "pieces", "bpe", "nltk")
@@ -192,10 +193,23 @@ def encode_batch(
 
 
 def _encode_in_rust(tokenizer, batch: list[str], max_length: int | None, extra: int, rows: list[np.ndarray]) -> int:
+    fast = None
+    if not extra and sum(map(len, batch)) >= word_ids.FEWEST_CHARACTERS:
+        fast = word_ids.of(tokenizer)
+    if fast is None:
+        encodings = list(rust_encodings(tokenizer, batch, max_length, extra))
+        rows += (np.array(encoding.ids, dtype=np.int32) for encoding, _ in encodings)
+        return sum(was_cut for _, was_cut in encodings)
+
+    def encode(pieces: list[str]) -> list[list[int]]:
+        return [encoding.ids for encoding, _ in rust_encodings(tokenizer, pieces, None, 0)]
+
     cut = 0
-    for encoding, was_cut in rust_encodings(tokenizer, batch, max_length, extra):
-        rows.append(np.array(encoding.ids, dtype=np.int32))
-        cut += was_cut
+    for ids in fast(batch, encode):
+        if max_length is not None and len(ids) > max_length:
+            ids = ids[:max_length] if tokenizer.truncation_side == "right" else ids[-max_length:]
+            cut += 1
+        rows.append(ids)
     return cut
 
 

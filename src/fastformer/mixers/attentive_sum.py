@@ -33,8 +33,13 @@ def attentive_sum(
     if needs_gradient and not keep_weights and not torch.compiler.is_compiling():
         summed, same = _AttentiveSum.apply(x, mask, scores)
         return summed, same if x.requires_grad else x, None
-    weights = _scores(x, mask, scores).softmax(dim=1)
-    return weights.mT @ x, x, weights if keep_weights else None
+    if keep_weights or torch.compiler.is_compiling():
+        weights = _scores(x, mask, scores).softmax(dim=1)
+        return weights.mT @ x, x, weights if keep_weights else None
+    found = (x @ scores.mT).mT.contiguous()  # a softmax along rows takes a third of the time, this copy included
+    if mask is not None:
+        found.masked_fill_(~mask[:, None], torch.finfo(x.dtype).min)
+    return found.softmax(dim=-1) @ x, x, None
 
 
 class _AttentiveSum(torch.autograd.Function):

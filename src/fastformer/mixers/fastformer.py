@@ -89,30 +89,33 @@ class FastformerMixer(nn.Module):
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Mix the tokens of `x` (batch, length, width); `mask` is True at real tokens."""
         context, x = self.global_context(x, mask)
-        return self._mix(x, context)
+        return self.mix(x, context)
 
     def forward_with_weights(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Also return the weights of the global query and the global key: (batch, 2, heads, length), 0 at padding."""
         context, x = self.global_context(x, mask, keep_weights=True)
-        return self._mix(x, context), context.weights
+        return self.mix(x, context), context.weights
 
-    def _mix(self, x: Tensor, context: GlobalContext) -> Tensor:
-        if self._folds(x):
+    def mix(self, x: Tensor, context: GlobalContext) -> Tensor:
+        """Mix tokens, these or others, of a sequence that was summed up."""
+        if self.folds(x):
             return self.apply_map(x, *self.token_map(context, x.dtype))
         return self._apply_step_by_step(x, context).to(x.dtype)
 
     def prepare(self, x: Tensor, mask: Tensor) -> Callable[[tuple[slice, slice]], Tensor]:
         """Read all of `x`; then mix any rows and tokens of it: `prepare(x, mask)(part)` is `forward(x, mask)[part]`."""
         context, x = self.global_context(x, mask)
-        if not self._folds(x):
+        if not self.folds(x):
             return self._apply_step_by_step(x, context).__getitem__
         token_map, offset = self.token_map(context, x.dtype)
         one_map = self.interaction != "product"  # for all sequences
         return lambda part: self.apply_map(x[part], token_map if one_map else token_map[part[0]], offset[part[0]])
 
-    def _folds(self, x: Tensor) -> bool:
-        # A d×d map for each sequence pays once a sequence is longer than it is wide.
-        # An exported graph serves all lengths and takes the form for long ones.
+    def folds(self, x: Tensor) -> bool:
+        """Whether a map for each sequence is the cheaper way: once a sequence is longer than it is wide.
+
+        An exported graph serves all lengths and takes the form for long ones.
+        """
         return self.interaction != "product" or torch.compiler.is_exporting() or x.shape[1] >= x.shape[2]
 
     def global_context(self, x: Tensor, mask: Tensor, keep_weights: bool = False) -> tuple[GlobalContext, Tensor]:
@@ -187,6 +190,34 @@ class FastformerMixer(nn.Module):
                 token_map = token_map if folded.token_map is None else token_map + folded.token_map
             offset = offset.flatten(1)[:, None] + folded.offset
         return token_map.to(dtype), offset.to(dtype)
+
+    def mapped(self, context: GlobalContext, outer: Tensor, residual: bool) -> tuple[Tensor, Tensor]:
+        """`outer` (any, width) after the mixer, or after x + mixer(x): outer y = P x + o for every token.
+
+        P is (batch or 1, any, width), o (batch, any). It costs one product a sequence, which M itself would not save:
+        diag(k), all that depends on the sequence, stands between two known matrices.
+        """
+        folded, key = context.folded, context.key
+        constant = outer @ folded.offset
+        known = outer if residual else torch.zeros_like(outer)  # the part of P that is the same for every sequence
+        if folded.token_map is not None:
+            known = known + outer @ folded.token_map
+        if self.interaction != "product":
+            transform = folded.transform if folded.of_key is None else folded.of_key
+            of_key = transform @ (key.flatten(1) if self.full_width else key)[..., None]
+            return known[None], F.linear(of_key.flatten(1), outer) + constant
+        values, value_bias = folded.values.reshape(-1, folded.values.shape[-1]), folded.value_bias.flatten()
+        if folded.bypass is not None:
+            past = outer @ folded.bypass if self.full_width else outer
+            known, constant = known + past @ values, constant + past @ value_bias
+        if self.full_width:
+            transform = outer @ folded.transform
+        else:
+            heads = outer.unflatten(1, (self.heads, self.head_size))
+            transform = torch.einsum("ohk,hkj->ohj", heads, folded.transform).flatten(1)
+        transform = transform * key.flatten(1)[:, None]
+        batch = (len(transform), -1, -1)
+        return torch.baddbmm(known.expand(batch), transform, values.expand(batch)), transform @ value_bias + constant
 
     def apply_map(self, x: Tensor, token_map: Tensor, offset: Tensor) -> Tensor:
         """The one product: x Mᵀ + c'."""

@@ -13,11 +13,12 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple, logging
 
 from fastformer.mixers import build_mixer
+from fastformer.mixers.fastformer import FastformerMixer
 from fastformer.modeling.configuration import FastformerConfig
 from fastformer.modeling.dropout import Dropout
 from fastformer.modeling.ngrams import bigram_rows
 from fastformer.modeling.parts import Group, Part, map_parts, similar_rows
-from fastformer.modeling.pooling import POOLINGS
+from fastformer.modeling.pooling import POOLINGS, AdditivePooling, weighted_sum
 
 logger = logging.get_logger(__name__)
 
@@ -159,6 +160,36 @@ class FastformerLayer(GradientCheckpointingLayer):
             mix = self.mixer(mixer_input, mask).__getitem__
         return map_parts(lambda part: self._after_mixer(x[part], mix(part)), x, out), weights
 
+    def folds_into(self, pooler: nn.Module | None, x: Tensor) -> bool:
+        """Whether `pool` gives what this layer and then `pooler` would, for less work, if there are no norms."""
+        if type(self.mixer) is not FastformerMixer or type(pooler) is not AdditivePooling:  # a causal one has no map
+            return False
+        parts = (self, self.mixer, self.dropout, *pooler.modules())
+        return (
+            type(pooler.dense) is nn.Linear
+            and self.feed_forward is None
+            and not (self.training and (self.dropout.p or self.gradient_checkpointing))
+            and not any(part._forward_hooks or part._forward_pre_hooks for part in parts)  # they wait to be called
+            and x.dtype in (torch.float32, torch.float64)
+            and not torch.is_autocast_enabled(x.device.type)
+            and not torch.compiler.is_compiling()
+            and self.mixer.folds(x)
+        )
+
+    def pool(self, x: Tensor, mask: Tensor, pooler: AdditivePooling) -> Tensor:
+        """`pooler(self(x, mask)[0], mask)` of a layer that folds, without making what the layer gives.
+
+        All between the two is affine, y_i = M x_i + c. So Σ a_i y_i = M (Σ a_i x_i) + c, and the pooler's W y_i + b is
+        (W M) x_i + (W c + b): one product with every token where there were two.
+        """
+        context, x = self.mixer.global_context(x, mask)
+        outer = 2 * pooler.dense.weight
+        token_map, offset = self.mixer.mapped(context, outer, self.residual)
+        weights = pooler.mapped_weights(x, mask, token_map, offset + 2 * pooler.dense.bias)
+        summed = weighted_sum(weights, x)[:, None]
+        pooled = self._add(summed, self.mixer.mix(summed, context))[:, 0]
+        return pooled * mask.any(dim=1)[:, None]  # without a real token the weights sum to 0, and c must not stay
+
     def _after_mixer(self, x: Tensor, mixed: Tensor) -> Tensor:
         return self._feed_forward(self.mixer_post_norm(self._add(x, mixed)))
 
@@ -232,6 +263,7 @@ class FastformerModel(FastformerPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
+        pooled_only: bool = False,
         **kwargs,
     ) -> BaseModelOutputWithPooling:
         """Encode a batch of texts.
@@ -244,6 +276,8 @@ class FastformerModel(FastformerPreTrainedModel):
             output_attentions: with `mixer="fastformer"`, also return for each layer the weights of its
                 global query and global key, (batch, 2, heads, length). The other mixers have none to return.
             output_hidden_states: also return the embedding and every layer's output.
+            pooled_only: the text vectors are all that is wanted. `last_hidden_state` may be None then: where the last
+                layer folds into the pooling (`FastformerLayer.pool`), token vectors are never made.
             kwargs: `return_dict=False` returns a tuple.
         """
         if (input_ids is None) == (inputs_embeds is None):
@@ -267,22 +301,27 @@ class FastformerModel(FastformerPreTrainedModel):
         if on_cpu and not (output_attentions or output_hidden_states):
             groups = similar_rows(mask)
             if len(groups) > 1:
-                return self._encode_groups(groups, input_ids, mask, position_ids, inputs_embeds)
-        return self._encode(input_ids, mask, position_ids, inputs_embeds, output_attentions, output_hidden_states)
+                return self._encode_groups(groups, pooled_only, input_ids, mask, position_ids, inputs_embeds)
+        inputs = (input_ids, mask, position_ids, inputs_embeds)
+        return self._encode(*inputs, output_attentions, output_hidden_states, pooled_only)
 
-    def _encode_groups(self, groups: list[Group], *inputs: Tensor | None) -> BaseModelOutputWithPooling:
+    def _encode_groups(
+        self, groups: list[Group], pooled_only: bool, *inputs: Tensor | None
+    ) -> BaseModelOutputWithPooling:
         """Encode groups of rows by themselves and put the results together; zeros where a row was cut."""
         length = inputs[1].shape[1]
         outputs = [
-            self._encode(*(None if field is None else field[rows, :width] for field in inputs))
+            self._encode(*(None if field is None else field[rows, :width] for field in inputs), pooled_only=pooled_only)
             for rows, width in groups
         ]
         order = torch.cat([rows for rows, _ in groups]).argsort()
+        pooled = None if self.pooler is None else torch.cat([out.pooler_output for out in outputs])[order]
+        if pooled_only:
+            return BaseModelOutputWithPooling(pooler_output=pooled)
         padded = [
             nn.functional.pad(out.last_hidden_state, (0, 0, 0, length - out.last_hidden_state.shape[1]))
             for out in outputs
         ]
-        pooled = None if self.pooler is None else torch.cat([out.pooler_output for out in outputs])[order]
         return BaseModelOutputWithPooling(last_hidden_state=torch.cat(padded)[order], pooler_output=pooled)
 
     def _encode(
@@ -293,6 +332,7 @@ class FastformerModel(FastformerPreTrainedModel):
         inputs_embeds: Tensor | None,
         output_attentions: bool = False,
         output_hidden_states: bool = False,
+        pooled_only: bool = False,
     ) -> BaseModelOutputWithPooling:
         if input_ids is None:
             x = self.embeddings.finish(inputs_embeds, _ranks(mask) if position_ids is None else position_ids)
@@ -305,9 +345,12 @@ class FastformerModel(FastformerPreTrainedModel):
         # Without gradients a layer may write over its input, unless the caller, a hook or the result has it.
         hooked = any(module._forward_hooks for module in (self.embeddings, *self.layers))
         keep_all = torch.is_grad_enabled() or output_hidden_states or hooked
+        may_fold = pooled_only and self.config.norm == "none" and not (output_attentions or output_hidden_states)
         hidden_states, attentions = [x], []
         for depth in range(self.config.num_hidden_layers):
             layer = self.layers[0 if self.config.share_layers else depth]
+            if may_fold and depth == self.config.num_hidden_layers - 1 and layer.folds_into(self.pooler, x):
+                return BaseModelOutputWithPooling(pooler_output=layer.pool(x, mask, self.pooler))
             x, weights = layer(x, mask, output_attentions, out=None if keep_all or x is inputs_embeds else x)
             hidden_states.append(x)
             attentions.append(weights)

@@ -1,9 +1,10 @@
 """Pooling: from token vectors to one text vector, padding left out."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fastformer.modeling.parts import map_parts
+from fastformer.modeling.parts import Part, map_parts
 
 
 class AdditivePooling(nn.Module):
@@ -20,13 +21,25 @@ class AdditivePooling(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Pool `x` (batch, length, width) to (batch, width); zeros for a row with no real token."""
-        return _weighted_sum(self.weights(x, mask), x)
+        return weighted_sum(self.weights(x, mask), x)
 
     def weights(self, x: Tensor, mask: Tensor) -> Tensor:
         """The weight of each token (batch, length): 0 at padding; the others of a row sum to 1."""
         scores = map_parts(lambda part: self.score(self.dense(x[part]).mul_(2).sigmoid_()).mul_(2), x).squeeze(-1)
-        scores = scores.to(_at_least_float32(x))
-        return scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(dim=-1) * mask
+        return _softmax(scores.to(_at_least_float32(x)), mask)
+
+    def mapped_weights(self, x: Tensor, mask: Tensor, token_map: Tensor, offset: Tensor) -> Tensor:
+        """`weights` of tokens M x + c that are not there, given 2WM (batch or 1, width, width) and 2(Wc + b)."""
+
+        def scores(part: Part) -> Tensor:
+            rows, _ = part
+            if len(token_map) == 1:
+                hidden = F.linear(x[part], token_map[0]).add_(offset[rows, None])
+            else:
+                hidden = torch.baddbmm(offset[rows, None], x[part], token_map[rows].mT)
+            return hidden.sigmoid_() @ (2 * self.score.weight[0])
+
+        return _softmax(map_parts(scores, x), mask)
 
 
 class MeanPooling(nn.Module):
@@ -37,7 +50,7 @@ class MeanPooling(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Pool `x` (batch, length, width) to (batch, width); zeros for a row with no real token."""
-        return _weighted_sum(self.weights(x, mask), x)
+        return weighted_sum(self.weights(x, mask), x)
 
     def weights(self, x: Tensor, mask: Tensor) -> Tensor:
         """The weight of each token (batch, length): 0 at padding; the others of a row sum to 1."""
@@ -65,7 +78,12 @@ def _at_least_float32(x: Tensor) -> torch.dtype:
     return torch.promote_types(x.dtype, torch.float32)
 
 
-def _weighted_sum(weights: Tensor, x: Tensor) -> Tensor:
+def _softmax(scores: Tensor, mask: Tensor) -> Tensor:
+    return scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(dim=-1) * mask
+
+
+def weighted_sum(weights: Tensor, x: Tensor) -> Tensor:
+    """Σ a_i x_i in float32 at least: (batch, width)."""
     with torch.autocast(x.device.type, enabled=False):
         return (weights[:, None] @ x.to(weights.dtype)).squeeze(1).to(x.dtype)
 

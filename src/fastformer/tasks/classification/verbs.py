@@ -154,7 +154,7 @@ def compare(
         return torch.stack(found, dim=1)
 
     table = classifier.labelled(source, text_column, label_column)
-    logits, labels = _run_labelled(classifier.runner, classifier.space, table, source, show_progress, all_logits)
+    logits, labels = _run_labelled(classifier.runner, classifier.space, table, source, show_progress, all_logits, True)
     return {
         name: {
             **scores(classifier.space, logits[:, index], labels),
@@ -188,10 +188,10 @@ def predict(
     rows = _texts_to_predict(classifier, source, text_column, format)
     count = 0
     with progress_bar("Predicting", show=show_progress) as advance:
-        for logits in classifier.runner((row.text for row in rows), classifier.logits):
-            out.write(json.dumps(classifier.describe(logits, top), ensure_ascii=False) + "\n")
-            advance(1)
-            count += 1
+        for logits in classifier.runner.in_chunks((row.text for row in rows), classifier.logits):
+            out.writelines(json_lines(classifier.space, np.stack(logits), top))
+            advance(len(logits))
+            count += len(logits)
     classifier.runner.warn_about_cut_texts()
     return count
 
@@ -268,6 +268,41 @@ def describe(space: LabelSpace, logits: np.ndarray, top: int | None = None) -> d
     return {"labels": chosen, "probabilities": named}
 
 
+def json_lines(space: LabelSpace, logits: np.ndarray, top: int | None = None) -> list[str]:
+    """A line of JSON a text: what `json.dumps` makes of `describe`, for many texts (texts, outputs) at a time."""
+    if not np.isfinite(logits).all():  # JSON spells these in its own way
+        return [json.dumps(describe(space, row, top), ensure_ascii=False) + "\n" for row in logits]
+    if space.kind == "number":
+        return [f'{{"prediction": {number!r}}}\n' for number in logits[:, 0].tolist()]
+    names = [json.dumps(name, ensure_ascii=False) for name in space.names]
+    keys = [f"{name}: " for name in names]
+    chances = probabilities(space, logits)
+    if space.kind == "single":
+        answers = [f'"label": {names[best]}' for best in chances.argmax(axis=-1).tolist()]
+    else:
+        chosen = ([name for name, yes in zip(names, row, strict=True) if yes] for row in (chances > 0.5).tolist())
+        answers = [f'"labels": [{", ".join(some)}]' for some in chosen]
+    values = _rounded(chances)
+    if top is None:
+        named = [zip(keys, row, strict=True) for row in values]
+    else:
+        orders = falling(chances)[:, :top].tolist()
+        named = [[(keys[place], row[place]) for place in order] for order, row in zip(orders, values, strict=True)]
+    written = [", ".join([f"{key}{value!r}" for key, value in row]) for row in named]
+    pairs = zip(answers, written, strict=True)
+    return [f'{{{answer}, "probabilities": {{{probability}}}}}\n' for answer, probability in pairs]
+
+
+def _rounded(chances: np.ndarray) -> list[list[float]]:
+    """`round(chance, 6)` of every number."""
+    rounded = chances.round(6)
+    # NumPy multiplies, rounds and divides: where the product falls between two integers, it may go the wrong way.
+    millionths = chances * 1e6
+    doubtful = np.abs(millionths - np.floor(millionths) - 0.5) < 1e-6
+    rounded[doubtful] = [round(chance, 6) for chance in chances[doubtful].tolist()]
+    return rounded.tolist()
+
+
 def _score(runner: TextRunner, space: LabelSpace, rows: Iterable[Row], where: str, show: bool) -> dict[str, float]:
     logits, labels = _run_labelled(runner, space, rows, where, show, lambda **inputs: runner.model(**inputs).logits)
     return {"rows": len(labels), **scores(space, logits, labels)}
@@ -280,6 +315,7 @@ def _run_labelled(
     where: str,
     show: bool,
     output: Callable[..., Tensor],
+    one_by_one: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Outputs and encoded labels of labelled rows."""
     labels: list[Any] = []
@@ -291,9 +327,9 @@ def _run_labelled(
 
     with progress_bar("Evaluating", show=show) as advance:
         outputs = []
-        for row in runner(texts(), output):
-            outputs.append(row)
-            advance(1)
+        for rows in runner.in_chunks(texts(), output, one_by_one):
+            outputs += rows
+            advance(len(rows))
     return np.stack(outputs), np.stack(labels)
 
 

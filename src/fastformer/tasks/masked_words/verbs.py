@@ -107,7 +107,7 @@ def evaluate(
 
     with progress_bar("Evaluating", show=show_progress) as advance:
         rows = 0
-        for _ in runner(filler.texts(source, text_column), score):
+        for _ in runner(filler.texts(source, text_column), score, one_by_one=True):  # hides words at random, in turn
             rows += 1
             advance(1)
     runner.warn_about_cut_texts()

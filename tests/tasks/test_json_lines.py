@@ -1,0 +1,41 @@
+"""The lines that `predict` writes are byte for byte what json.dumps makes of each answer."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from fastformer.tasks.classification.data import LabelSpace
+from fastformer.tasks.classification.verbs import _rounded, describe, json_lines
+
+NAMES = ("a", 'quo"te', "50%", "{x}", "größer", "\u2028", "line\nbreak", "8", "9", "10", "\\")
+SPACES = [LabelSpace("number"), *(LabelSpace(kind, NAMES[:size]) for kind in ("single", "multi") for size in (2, 11))]
+
+
+def one_by_one(space, logits, top):
+    return [json.dumps(describe(space, row, top), ensure_ascii=False) + "\n" for row in logits]
+
+
+@pytest.mark.parametrize("space", SPACES, ids=lambda space: f"{space.kind} {space.size}")
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_lines_are_those_of_json(space, data):
+    logits = data.draw(arrays(np.float32, (3, space.size), elements=st.floats(width=32, allow_subnormal=False)))
+    top = None if space.kind == "number" else data.draw(st.sampled_from([None, 1, 3, 20]))
+    with np.errstate(all="ignore"):
+        assert json_lines(space, logits, top) == one_by_one(space, logits, top)
+
+
+@pytest.mark.parametrize("space", SPACES, ids=lambda space: f"{space.kind} {space.size}")
+def test_many_usual_lines(space):
+    logits = np.random.default_rng(0).normal(0, 4, (5000, space.size)).astype(np.float32)
+    assert json_lines(space, logits) == one_by_one(space, logits, None)
+
+
+def test_rounding_is_that_of_python_near_the_middle_of_two_numbers():
+    halves = (np.arange(100_000) + 0.5) / 1e6
+    for chances in (halves, np.nextafter(halves, 0), np.nextafter(halves, 1), np.linspace(0, 1, 50_001)):
+        assert _rounded(chances[None]) == [[round(chance, 6) for chance in chances.tolist()]]
