@@ -20,6 +20,7 @@ from fastformer.errors import UserError
 from fastformer.files import write_json
 from fastformer.int8 import to_int8
 from fastformer.modeling import FastformerForSequenceClassification
+from fastformer.modeling.heads import with_doubt
 from fastformer.onnx_model import LOGITS, MODEL_FILE, TEXT_VECTOR, OnnxClassifier
 from fastformer.run_folder import Run, claim_output, open_run, unharmed, writing_run
 from fastformer.version import __version__
@@ -124,16 +125,14 @@ class _Graph(nn.Module):
     def __init__(self, model: FastformerForSequenceClassification):
         super().__init__()
         self.encoder, self.classifier, self.ngrams = model.fastformer, model.classifier, model.ngrams
-        self.ngrams_only = model.config.ngram_only
+        self.ngrams_only, self.doubt = model.config.ngram_only, model.config.doubt
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
         vector = self.encoder(input_ids=input_ids, attention_mask=attention_mask).pooler_output
-        if self.ngrams_only:
-            return self.ngrams(input_ids, attention_mask.bool()), vector
-        logits = self.classifier(vector)
+        logits = 0.0 if self.ngrams_only else self.classifier(vector)
         if self.ngrams is not None:
             logits = logits + self.ngrams(input_ids, attention_mask.bool())
-        return logits, vector
+        return with_doubt(logits, self.doubt), vector
 
 
 def write_onnx(model: FastformerForSequenceClassification, path: Path) -> None:

@@ -83,15 +83,13 @@ def token_effects(
 def _encoder_effects(
     model: FastformerForSequenceClassification, ids: np.ndarray, score: Score, baseline: str
 ) -> tuple[Tensor, Tensor]:
-    """Effects of the tokens through the encoder, and the gradient of the score with respect to the logits."""
+    """Effects of the tokens through the encoder, and the gradient of the score with respect to the two parts' sum."""
     embeddings = model.fastformer.embeddings
     sources = [embeddings] if embeddings.bigram_embeddings is None else [embeddings, embeddings.bigram_embeddings]
-    with torch.enable_grad(), _outputs(sources) as outputs:
-        logits = model(**_inputs(model, [ids])).logits
-        logits = logits if logits.requires_grad else logits.requires_grad_()
-        explained = score(logits).sum()
+    with torch.enable_grad(), _outputs([*sources, model.sum]) as outputs:
+        explained = score(model(**_inputs(model, [ids])).logits).sum()
     vectors = [outputs[source] for source in sources if source in outputs]
-    *gradients, of_logits = torch.autograd.grad(explained, [*vectors, logits])
+    *gradients, of_logits = torch.autograd.grad(explained, [*vectors, outputs[model.sum]])
     if not vectors:  # the channel answers alone
         return torch.zeros(len(ids), device=model.device), of_logits[0]
     inputs = [vector.detach() for vector in vectors]

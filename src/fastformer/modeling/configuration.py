@@ -41,6 +41,7 @@ class FastformerConfig(PreTrainedConfig):
             them, and the characters of its words.
         ngram_buckets: rows of the channel's table of word pairs (0: as many as `bigram_buckets`).
         ngram_only: the channel answers alone; the encoder is not run.
+        doubt: text classifiers: the share of every answer that is spread over all classes; see `modeling.heads`.
         token_dropout: in training of a text classifier, the share of tokens removed from each text.
         share_layers: apply one layer `num_hidden_layers` times (the paper) instead of a stack.
         causal: no token sees a later one (`fastformer` and `transformer` only); `FastformerForCausalLM` sets it.
@@ -98,6 +99,7 @@ class FastformerConfig(PreTrainedConfig):
     ngram_form: Literal["present", "counted"] = "present"
     ngram_buckets: int = 0
     ngram_only: bool = False
+    doubt: float = 0.0
     token_dropout: float = 0.0
     share_layers: bool = True
     causal: bool = False

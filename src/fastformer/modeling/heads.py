@@ -1,5 +1,7 @@
 """Models with a head: sequence classification, token classification, masked language modelling."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
@@ -26,6 +28,14 @@ def _classifier_dropout(config: FastformerConfig) -> nn.Dropout:
     return nn.Dropout(config.hidden_dropout_prob if rate is None else rate)
 
 
+def with_doubt(logits: Tensor, doubt: float) -> Tensor:
+    """Log-probabilities of (1 - doubt) softmax(logits) + doubt / classes: never surer than that, the order the same."""
+    if not doubt:
+        return logits
+    floor = torch.full_like(logits, math.log(doubt / logits.shape[-1]))
+    return torch.logaddexp(logits.log_softmax(dim=-1) + math.log1p(-doubt), floor)
+
+
 class FastformerForSequenceClassification(FastformerPreTrainedModel):
     """One label, several labels or a number for a text: a linear map of the text vector.
 
@@ -40,6 +50,7 @@ class FastformerForSequenceClassification(FastformerPreTrainedModel):
         self.dropout = _classifier_dropout(config)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.ngrams = NgramChannel.of(config) if config.ngram_channel else None
+        self.sum = nn.Identity()  # a place to look at the logits before doubt
         self.class_weights: Tensor | None = None  # in training: what an error costs, by class
         self.post_init()
 
@@ -63,6 +74,7 @@ class FastformerForSequenceClassification(FastformerPreTrainedModel):
             logits = self.classifier(self.dropout(outputs.pooler_output))
             if self.ngrams is not None:
                 logits = logits + self._ngram_logits(input_ids, attention_mask)
+        logits = with_doubt(self.sum(logits), self.config.doubt)
         loss = None
         if labels is not None:
             if self.class_weights is not None:
@@ -73,9 +85,10 @@ class FastformerForSequenceClassification(FastformerPreTrainedModel):
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
 
-    def add_ngrams(self, channel: NgramChannel, only: bool = False) -> None:
+    def add_ngrams(self, channel: NgramChannel, only: bool = False, doubt: float = 0.0) -> None:
         """Put an n-gram channel beside the encoder, or in its place."""
         channel.describe(self.config)
+        self.config.doubt = doubt
         self.config.ngram_only = only
         self.ngrams = channel
 

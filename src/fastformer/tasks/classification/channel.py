@@ -39,7 +39,7 @@ class Stacked:
         self.channel.scale(self.blend.channel)
         for part in (model.classifier.weight, model.classifier.bias):
             part *= self.blend.encoder
-        model.add_ngrams(self.channel, only=not self.blend.encoder)
+        model.add_ngrams(self.channel, only=not self.blend.encoder, doubt=self.blend.doubt)
 
 
 def fit_channel(

@@ -35,7 +35,7 @@ from fastformer.tasks.classification.stacking import class_weights
 from fastformer.training import train_model
 from fastformer.warm_start import kind_of, pair_rows_of, table_rate, warm_start
 
-FEW_TEXTS = 6000  # below, more than a tenth is held out, and a second training learns from those too
+FEW_TEXTS = 3000  # below, more than a tenth is held out, and a second training learns from those too
 
 
 @dataclass

@@ -73,7 +73,7 @@ class Preset:
 
 
 STEPS = 1600
-PASSES = 5
+PASSES = 6
 FEWEST_TOKENS, MOST_TOKENS = 2_000_000, 12_000_000
 MOST_PASSES, MOST_EPOCHS = 40, 10
 MEMORY_TOKENS = 1_000_000  # the longest text: it takes 2 GB in the encoder
@@ -116,7 +116,6 @@ PRESETS = {
         max_length=MEMORY_TOKENS,
         ngrams=True,
         crop=256,
-        class_power=0.5,
         training=TrainingSettings(
             weight_decay=0.01, betas=(0.9, 0.95), warmup=0.05, fill_by="tokens", lazy_embeddings=True
         ),

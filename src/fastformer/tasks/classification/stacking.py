@@ -4,36 +4,46 @@
 
 How loud each is beside the other minimizes the log loss of the held-out texts, in which a rare class weighs more than
 its share (`class_weights`): a blend that is good for the frequent classes alone is not what macro-F asks for. How loud
-both are together then minimizes the plain log loss, so that probabilities mean what they say. The encoder is heard only
-if the first loss is clearly lower with it: by more than GAIN nats in all, what it might gain by chance. So it does not
-make the channel worse. What s would be alone is known from cross-validation on the training texts: so many as
-PRIOR_TEXTS further texts speak for that.
+both are together, and how much doubt remains where both are sure (`modeling.heads.with_doubt`), then minimizes the
+plain log loss, so that probabilities mean what they say.
+
+The encoder is heard only if the first loss is clearly lower with it: by more than GAIN nats in all, what it might gain
+by chance. So it does not make the channel worse. What s would be alone is known from cross-validation on the training
+texts: so many as PRIOR_TEXTS further texts speak for that.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from scipy.optimize import minimize
 
+from fastformer.modeling.heads import with_doubt
 from fastformer.tasks.classification.data import LabelSpace
 from fastformer.tasks.classification.metrics import probabilities
 
 GAIN = 2.0
 PRIOR_TEXTS = 5
 USUAL = 4.0  # s, before any text has been seen
+USUAL_DOUBT, MOST_DOUBT = 0.02, 0.3
 
 
 @dataclass(frozen=True)
 class Blend:
-    """Weights of the two parts."""
+    """Weights of the two parts, and the doubt that remains."""
 
     channel: float
     encoder: float
+    doubt: float = 0.0
 
     def __call__(self, channel: np.ndarray, encoder: np.ndarray) -> np.ndarray:
         """Logits of the two together."""
-        return self.channel * channel + self.encoder * encoder
+        return _doubtful(self.channel * channel + self.encoder * encoder, self.doubt)
+
+
+def _doubtful(logits: np.ndarray, doubt: float) -> np.ndarray:
+    return with_doubt(torch.from_numpy(logits), doubt).numpy()
 
 
 def class_weights(labels: np.ndarray, classes: int, power: float = 0.5) -> np.ndarray:
@@ -45,7 +55,7 @@ def class_weights(labels: np.ndarray, classes: int, power: float = 0.5) -> np.nd
 
 def loudness(space: LabelSpace, channel: np.ndarray, labels: np.ndarray) -> float:
     """The s of the least log loss for the channel alone."""
-    return _least(lambda s: _loss(space, s * channel, labels) + _doubt(s, USUAL), (USUAL,))[1][0]
+    return _least(lambda s: _loss(space, s * channel, labels) + _prior(s, USUAL), (USUAL,))[1][0]
 
 
 def blend(space: LabelSpace, channel: np.ndarray, encoder: np.ndarray, labels: np.ndarray, usual: float) -> Blend:
@@ -53,18 +63,23 @@ def blend(space: LabelSpace, channel: np.ndarray, encoder: np.ndarray, labels: n
     weights = class_weights(labels, space.size)
 
     def weighted(s: float, w: float = 0.0) -> float:
-        return _loss(space, Blend(s, w)(channel, encoder), labels, weights) + _doubt(s, usual)
+        return _loss(space, Blend(s, w)(channel, encoder), labels, weights) + _prior(s, usual)
 
     alone, [loud] = _least(weighted, (usual,))
     together, [s, w] = _least(weighted, (loud / 2, 0.3))
     if together >= alone - GAIN:
         s, w = loud, 0.0
     logits = Blend(s, w)(channel, encoder)
-    _, [louder] = _least(lambda t: _loss(space, t * logits, labels) + _doubt(t, 1.0), (1.0,))
-    return Blend(s * louder, w * louder)
+
+    def plain(louder: float, doubt: float) -> float:
+        guess = _prior(louder, 1.0) + _prior(doubt, USUAL_DOUBT) / 10
+        return _loss(space, _doubtful(louder * logits, min(doubt, MOST_DOUBT)), labels) + guess
+
+    _, [louder, doubt] = _least(plain, (1.0, USUAL_DOUBT))
+    return Blend(s * louder, w * louder, min(doubt, MOST_DOUBT))
 
 
-def _doubt(found: float, expected: float) -> float:
+def _prior(found: float, expected: float) -> float:
     """What PRIOR_TEXTS further texts say against a number that is not as expected."""
     return PRIOR_TEXTS * np.log(found / expected) ** 2
 
