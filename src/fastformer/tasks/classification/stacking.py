@@ -23,7 +23,7 @@ from fastformer.modeling.heads import with_doubt
 from fastformer.tasks.classification.data import LabelSpace
 from fastformer.tasks.classification.metrics import probabilities
 
-GAIN = 2.0
+GAIN = 1.0
 PRIOR_TEXTS = 5
 USUAL = 4.0  # s, before any text has been seen
 USUAL_DOUBT, MOST_DOUBT = 0.02, 0.3
