@@ -37,8 +37,9 @@ class Stacked:
     def add_to(self, model: FastformerForSequenceClassification) -> None:
         """Put the channel beside the encoder of a trained model, both at their weights."""
         self.channel.scale(self.blend.channel)
-        for part in (model.classifier.weight, model.classifier.bias):
-            part *= self.blend.encoder
+        if self.blend.encoder:  # else it is not run, and stays as it was trained: another training may start from it
+            model.classifier.weight *= self.blend.encoder
+            model.classifier.bias *= self.blend.encoder
         model.add_ngrams(self.channel, only=not self.blend.encoder, doubt=self.blend.doubt)
 
 
