@@ -52,11 +52,12 @@ def fit_channel(
     encoder: np.ndarray,
     seed: int,
     show_progress: bool,
+    balanced: bool = False,
 ) -> Stacked:
     """Fit a channel for a trained encoder, whose logits of the held-out texts are `encoder`.
 
     A channel fitted to `training` says on `held_out` how much each of the two is worth. The one that stays is fitted to
-    `everything`, where that is given.
+    `everything`, where that is given. `balanced` is whether every class counts the same (`Preset.class_power`).
     """
     words = ngrams.word_strings(tokenizer.get_vocab(), vocab_size, tokenizer.all_special_ids)
     channel = NgramChannel(vocab_size, ngrams.pair_buckets(everything or training, space.size), space.size)
@@ -78,13 +79,13 @@ def fit_channel(
         advance(1)
         scores = outputs_of(held_out, tokenizer.pad_token_id, channel_scores)
         usual = loudness(space, choice.scores, choice.labels)
-        chosen = blend(space, scores, encoder, held_out.labels, usual)
+        chosen = blend(space, scores, encoder, held_out.labels, usual, balanced)
         if everything is not None:  # the held-out texts have served: now learn from them too
             del found
             found, labels = features(everything)
             found.fill(channel, ngrams.fit_machines(found, labels, space.size, choice.C))
         advance(1)
-    logits = cross_blended(space, scores, encoder, held_out.labels, usual)
+    logits = cross_blended(space, scores, encoder, held_out.labels, usual, balanced)
     return Stacked(channel, chosen, logits, {"C": choice.C, "tried": choice.tried, "weights": asdict(chosen)})
 
 

@@ -48,6 +48,7 @@ class _TextEstimator(BaseEstimator):
         learning_rate: float | None = None,
         random_state: int = 0,
         verbose: bool = False,
+        class_weight: str | None = None,
     ):
         self.mixer = mixer
         self.preset = preset
@@ -59,6 +60,7 @@ class _TextEstimator(BaseEstimator):
         self.learning_rate = learning_rate
         self.random_state = random_state
         self.verbose = verbose
+        self.class_weight = class_weight
 
     def save(self, folder: str | Path) -> None:
         """Save as a run folder, which the command line and transformers read too."""
@@ -93,6 +95,7 @@ class _TextEstimator(BaseEstimator):
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
             seed=self.random_state,
+            class_weight=self.class_weight,
         )
         # Windows cannot delete a file that is still mapped: it stays behind for the system to clean.
         temporary = tempfile.TemporaryDirectory(prefix="fastformer-", ignore_cleanup_errors=True)
@@ -143,6 +146,8 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
         epochs, batch_size, learning_rate: training.
         random_state: seed; the same seed gives the same model.
         verbose: show progress.
+        class_weight: `"balanced"` makes every class count the same in the losses, however rare it is: better recall of
+            rare classes, for less accuracy. It is for one label per text.
 
     After `fit`: `classes_`, `model_` (a `FastformerForSequenceClassification`) and `tokenizer_`.
     """
@@ -216,7 +221,8 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
 class TextRegressor(RegressorMixin, _TextEstimator):
     """Fastformer text regressor with scikit-learn's interface: texts in, numbers out.
 
-    It clones, cross-validates, grid-searches and pickles; `score` is R². The parameters are those of `TextClassifier`.
+    It clones, cross-validates, grid-searches and pickles; `score` is R². The parameters are those of `TextClassifier`,
+    but for `class_weight`: numbers have no classes.
 
     After `fit`: `model_` (a `FastformerForSequenceClassification` with one output, in the units of the numbers) and
     `tokenizer_`.

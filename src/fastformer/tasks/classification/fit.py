@@ -103,6 +103,9 @@ def fit_classifier(
     `checkpoints` holds encoded texts and checkpoints; the caller deletes it once the result is safe.
     """
     started = time.monotonic()
+    if preset.class_power and kind != "single":
+        what = {"multi": "these texts have any number of them", "number": "numbers have no classes"}[kind]
+        raise UserError(f"balanced class weights are for one label per text: {what}; leave the class weight out")
     if init is not None:
         kind_of(init)  # a mistake shows now
     settings = {"mixer": mixer, "init": init, **asdict(preset)}
@@ -139,7 +142,7 @@ def fit_classifier(
     def start() -> FastformerForSequenceClassification:
         set_seed(preset.training.seed)
         model = _build_model(preset, mixer, tokenizer, space)
-        if preset.class_power and kind == "single":
+        if preset.class_power:
             weights = class_weights(training.labels, space.size, preset.class_power)
             model.class_weights = torch.from_numpy(weights.astype(np.float32))
         if init is not None:
@@ -191,7 +194,10 @@ def fit_classifier(
     if preset.ngrams and can_fit_channel(space):
         everything = Subset(encoded, np.arange(len(encoded))) if validation is None else None
         size, seed = model.config.vocab_size, preset.training.seed
-        stacked = fit_channel(tokenizer, size, space, training, validating, everything, logits, seed, show_progress)
+        balanced = preset.class_power == 1
+        stacked = fit_channel(
+            tokenizer, size, space, training, validating, everything, logits, seed, show_progress, balanced
+        )
         logits, told = stacked.logits, stacked.told
         if everything is not None and len(everything) < FEW_TEXTS and stacked.blend.encoder:
             best = max(

@@ -5,7 +5,8 @@
 How loud each is beside the other minimizes the log loss of the held-out texts, in which a rare class weighs more than
 its share (`class_weights`): a blend that is good for the frequent classes alone is not what macro-F asks for. How loud
 both are together, and how much doubt remains where both are sure (`modeling.heads.with_doubt`), then minimizes the
-plain log loss, so that probabilities mean what they say.
+plain log loss, so that probabilities mean what they say. Where every class is to count the same
+(`balanced`), it does so in both losses.
 
 The encoder is heard only if the first loss is clearly lower with it: by more than GAIN nats in all, what it might gain
 by chance. So it does not make the channel worse. What s would be alone is known from cross-validation on the training
@@ -58,9 +59,20 @@ def loudness(space: LabelSpace, channel: np.ndarray, labels: np.ndarray) -> floa
     return _least(lambda s: _loss(space, s * channel, labels) + _prior(s, USUAL), (USUAL,))[1][0]
 
 
-def blend(space: LabelSpace, channel: np.ndarray, encoder: np.ndarray, labels: np.ndarray, usual: float) -> Blend:
-    """The blend of the least log loss, or the channel alone; `usual` is the s that is expected."""
-    weights = class_weights(labels, space.size)
+def blend(
+    space: LabelSpace,
+    channel: np.ndarray,
+    encoder: np.ndarray,
+    labels: np.ndarray,
+    usual: float,
+    balanced: bool = False,
+) -> Blend:
+    """The blend of the least log loss, or the channel alone; `usual` is the s that is expected.
+
+    Where classes are `balanced`, each weighs the same in both losses.
+    """
+    weights = class_weights(labels, space.size, 1.0 if balanced else 0.5)
+    last = weights if balanced else None
 
     def weighted(s: float, w: float = 0.0) -> float:
         return _loss(space, Blend(s, w)(channel, encoder), labels, weights) + _prior(s, usual)
@@ -73,7 +85,7 @@ def blend(space: LabelSpace, channel: np.ndarray, encoder: np.ndarray, labels: n
 
     def plain(louder: float, doubt: float) -> float:
         guess = _prior(louder, 1.0) + _prior(doubt, USUAL_DOUBT) / 10
-        return _loss(space, _doubtful(louder * logits, min(doubt, MOST_DOUBT)), labels) + guess
+        return _loss(space, _doubtful(louder * logits, min(doubt, MOST_DOUBT)), labels, last) + guess
 
     _, [louder, doubt] = _least(plain, (1.0, USUAL_DOUBT))
     return Blend(s * louder, w * louder, min(doubt, MOST_DOUBT))
@@ -102,17 +114,22 @@ def _least(loss: Callable[..., float], start: tuple[float, ...]) -> tuple[float,
 
 
 def cross_blended(
-    space: LabelSpace, channel: np.ndarray, encoder: np.ndarray, labels: np.ndarray, usual: float
+    space: LabelSpace,
+    channel: np.ndarray,
+    encoder: np.ndarray,
+    labels: np.ndarray,
+    usual: float,
+    balanced: bool = False,
 ) -> np.ndarray:
     """Logits by a blend that other texts gave: every second text has that of the rest.
 
     Scores of a model on the very texts that its blend was fitted on would flatter it.
     """
     if len(labels) < 2:
-        return blend(space, channel, encoder, labels, usual)(channel, encoder)
+        return blend(space, channel, encoder, labels, usual, balanced)(channel, encoder)
     logits = np.empty_like(channel)
     for half in (0, 1):
         rest = slice(1 - half, None, 2)
-        fitted = blend(space, channel[rest], encoder[rest], labels[rest], usual)
+        fitted = blend(space, channel[rest], encoder[rest], labels[rest], usual, balanced)
         logits[half::2] = fitted(channel[half::2], encoder[half::2])
     return logits

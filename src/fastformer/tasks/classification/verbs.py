@@ -46,6 +46,7 @@ def train(
     epochs: int | None = None,
     batch_size: int | None = None,
     learning_rate: float | None = None,
+    class_weight: str | None = None,
     seed: int = 0,
     resume: bool = False,
     overwrite: bool = False,
@@ -54,7 +55,8 @@ def train(
     """Train a classifier on a file and leave a run folder; return its metrics.
 
     Without `validation` a tenth of `train` is held out to choose the epoch. `test` is only scored, at the end. `preset`
-    is a name, or settings of one's own.
+    is a name, or settings of one's own. With `class_weight="balanced"` every class counts the same in the losses,
+    however rare it is.
     """
     check_training((mixer,), (train, validation, test))
     settings = (preset if isinstance(preset, Preset) else get_preset(preset, mixer)).with_overrides(
@@ -64,6 +66,7 @@ def train(
         batch_size=batch_size,
         learning_rate=learning_rate,
         seed=seed,
+        class_weight=class_weight,
     )
     folder = claim_output(output, resume=resume, overwrite=overwrite)
     columns = {"text_column": text_column, "label_column": label_column}
