@@ -20,8 +20,8 @@ from fastformer.tasks.classification.stacking import Blend, blend, cross_blended
 
 
 def can_fit_channel(space: LabelSpace) -> bool:
-    """Whether these labels can have a channel: classes, and not too many."""
-    return space.kind == "single" and space.size <= ngrams.MAX_CLASSES
+    """Whether these labels can have a channel: no numbers, and not too many."""
+    return space.kind != "number" and space.size <= ngrams.MAX_CLASSES
 
 
 @dataclass
@@ -37,6 +37,7 @@ class Stacked:
     def add_to(self, model: FastformerForSequenceClassification) -> None:
         """Put the channel beside the encoder of a trained model, both at their weights."""
         self.channel.scale(self.blend.channel)
+        self.channel.bias += self.blend.bias
         for part in (model.classifier.weight, model.classifier.bias):
             part *= self.blend.encoder
         model.add_ngrams(self.channel, only=not self.blend.encoder, doubt=self.blend.doubt)

@@ -47,6 +47,7 @@ class LabelSpace:
 
     kind: LabelKind
     names: tuple[str, ...] = ()
+    thresholds: tuple[float, ...] | None = None  # several labels: the probability above which a text has each (or 0.5)
 
     @property
     def size(self) -> int:

@@ -20,7 +20,7 @@ from fastformer.tasks.classification.card import model_card
 from fastformer.tasks.classification.data import LabelKind
 from fastformer.tasks.classification.explain import explain_text
 from fastformer.tasks.classification.fit import fit_classifier
-from fastformer.tasks.classification.metrics import falling, probabilities
+from fastformer.tasks.classification.metrics import falling, has_label, probabilities
 from fastformer.tasks.classification.presets import get_preset
 from fastformer.tasks.classification.verbs import Classifier
 from fastformer.warm_start import tokenizer_of
@@ -179,11 +179,11 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
         return probabilities(self._space, logits)[:, self._places]
 
     def predict(self, texts: Iterable[str]) -> np.ndarray | list[list[Any]]:
-        """The most likely label of each text; where several labels are learned, a list of labels per text."""
-        chances = self.predict_proba(texts)
+        """The most likely label of each text; where several are learned, a list of those above their thresholds."""
         if self._space.kind == "single":
-            return self.classes_[chances.argmax(axis=1)]
-        return [self.classes_[row > 0.5].tolist() for row in chances]
+            return self.classes_[self.predict_proba(texts).argmax(axis=1)]
+        found = has_label(self._space, probabilities(self._space, self._logits(texts)))[:, self._places]
+        return [self.classes_[row].tolist() for row in found]
 
     def predict_top(self, texts: Iterable[str], k: int) -> list[list[tuple[Any, float]]]:
         """The `k` most probable labels of each text with their probabilities, in falling order."""
