@@ -1,4 +1,4 @@
-"""Several labels per text: the n-gram channel, its blend with the encoder, and thresholds that held-out texts choose."""
+"""Several labels per text: the n-gram channel, its blend with the encoder, thresholds that held-out texts choose."""
 
 import json
 
@@ -88,7 +88,7 @@ class TestChannel:
 
 
 class TestBlend:
-    truth = np.random.default_rng(0).random((400, 3)) < 0.2
+    truth = np.random.default_rng(0).random((1500, 3)) < 0.2
 
     def scores(self, seed: int, quality: float) -> np.ndarray:
         noise = np.random.default_rng(seed).normal(size=self.truth.shape)
@@ -222,9 +222,8 @@ def test_fresh_texts_do_not_lose_by_thresholds(trained):
     truth = np.array([[name in names for name in model.classes_] for names in labels])
     chosen = np.array([[name in names for name in model.classes_] for names in model.predict(list(texts))])
     ours, plain = both_f(truth, chosen), both_f(truth, model.predict_proba(list(texts)) > 0.5)
-    print(ours, plain, model._metrics["ngrams"], model.model_.config.label_thresholds)
-    assert (ours >= plain - 0.002).all()
-    assert ours.mean() > 0.6
+    assert (ours >= plain).all()
+    assert ours.mean() > 0.7
 
 
 def test_a_run_keeps_channel_and_thresholds(trained, tmp_path):

@@ -120,9 +120,7 @@ def fit_classifier(
         )
         stacking = preset.ngrams and can_fit_channel(space)
         if preset.ngrams and not stacking and kind != "number" and show_progress:
-            say(
-                f"{space.size:,} labels: the encoder answers alone, for the n-gram channel takes {MAX_CLASSES:,} at most."
-            )
+            say(f"{space.size:,} labels: the encoder answers alone; the n-gram channel takes {MAX_CLASSES:,} at most.")
         for number, row in enumerate(test, 1):
             space.encode([row.label], names[2], number)
         encoded = _encode(train, tokenizer, space, preset, checkpoints / "train.tokens", names[0], total, show_progress)
