@@ -180,9 +180,11 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
 
     def predict(self, texts: Iterable[str]) -> np.ndarray | list[list[Any]]:
         """The most likely label of each text; where several are learned, a list of those above their thresholds."""
+        logits = self._logits(texts)
+        chances = probabilities(self._space, logits)
         if self._space.kind == "single":
-            return self.classes_[self.predict_proba(texts).argmax(axis=1)]
-        found = has_label(self._space, probabilities(self._space, self._logits(texts)))[:, self._places]
+            return self.classes_[chances[:, self._places].argmax(axis=1)]
+        found = has_label(self._space, chances)[:, self._places]
         return [self.classes_[row].tolist() for row in found]
 
     def predict_top(self, texts: Iterable[str], k: int) -> list[list[tuple[Any, float]]]:
