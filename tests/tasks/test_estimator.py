@@ -135,6 +135,28 @@ def test_lists_of_labels_train_a_multi_label_model(data):
     assert all("any" in names for names in model.predict(data[0][:5]))
 
 
+@pytest.mark.parametrize("preset", ["default", "encoder"])
+def test_balanced_classes_count_the_same(preset):
+    texts = [f"{word} film" for word in ("nice", "odd")] * 100
+    labels = ["rare" if number % 20 < 2 else "often" for number in range(200)]  # what it is, no word tells
+    usual, balanced = (
+        TextClassifier(preset=preset, epochs=3, class_weight=weight).fit(texts, labels) for weight in (None, "balanced")
+    )
+    assert usual.predict_proba(["a film"])[0, 1] < 0.25
+    assert 0.35 < balanced.predict_proba(["a film"])[0, 1] < 0.65
+    assert balanced._record["settings"]["class_power"] == 1
+    assert clone(balanced).class_weight == "balanced"
+
+
+def test_class_weights_are_for_one_label_per_text(data):
+    with pytest.raises(UserError, match="only 'balanced'"):
+        TextClassifier(class_weight="even").fit(*data)
+    with pytest.raises(UserError, match="any number"):
+        TextClassifier(class_weight="balanced").fit(data[0], [[label] for label in data[1]])
+    with pytest.raises(UserError, match="numbers have no classes"):
+        TextRegressor(class_weight="balanced").fit(data[0], range(len(data[0])))
+
+
 def test_mistakes_are_named(fitted):
     with pytest.raises(ValueError, match="2 texts but 1 labels"):
         TextClassifier().fit(["a", "b"], ["x"])

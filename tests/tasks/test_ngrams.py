@@ -285,6 +285,17 @@ class TestBlend:
         assert 0.9 * weights[0] + 0.1 * weights[1] == pytest.approx(1)
         assert class_weights(np.array([0, 0, 1]), 2, power=0).tolist() == [1, 1]
 
+    def test_balanced_classes_count_the_same(self):
+        """The channel knows the frequent class, the encoder the rare one: balanced, the encoder is heard more."""
+        labels = np.array([0] * 380 + [1] * 20)
+        random = np.random.default_rng(0)
+        channel, encoder = random.normal(size=(2, 400, 2)).astype(np.float32)
+        channel[labels == 0, 0] += 3
+        encoder[labels == 1, 1] += 3
+        space = LabelSpace("single", ("often", "rarely"))
+        usual, balanced = (blend(space, channel, encoder, labels, 1.0, balanced=yes) for yes in (False, True))
+        assert balanced.encoder / balanced.channel > 1.2 * usual.encoder / usual.channel
+
 
 class TestCalibration:
     space = LabelSpace("single", ("a", "b", "c"))

@@ -20,7 +20,7 @@ from fastformer.run_folder import open_run
 from fastformer.tasks.classification import embed, evaluate, predict, train
 from fastformer.tasks.classification.presets import PRESETS, get_preset
 
-from .conftest import make_rows, write_csv, write_jsonl
+from .conftest import FILLER, make_rows, write_csv, write_jsonl
 
 quiet = {"show_progress": False}
 
@@ -326,3 +326,22 @@ class TestMistakes:
         self.check("the disk is full", train, files["train"], output=tmp_path / "run", epochs=1, overwrite=True)
         after = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()}
         assert after == before
+
+
+def test_more_classes_than_the_channel_takes(tmp_path, capsys):
+    rows = [
+        (f"name{number} of thing{number} {word}", f"class{number}") for word in FILLER[:5] for number in range(1200)
+    ]
+    source = write_csv(tmp_path / "train.csv", rows)
+    metrics = train(source, output=tmp_path / "run", epochs=1)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "1,200 labels: the encoder answers alone" in said
+    assert "--label-column?" not in said  # five texts per class are no mistake
+    assert "ngrams" not in metrics
+    assert metrics["rows"] == {"train": 5400, "validation": 600}
+    found = evaluate(open_run(tmp_path / "run"), source, **quiet)
+    assert found["rows"] == 6000
+    assert found["accuracy"] > 10 / 1200  # far above a guess
+    [line] = predictions(tmp_path / "run", write_csv(tmp_path / "one.csv", rows[:1]), top=3)
+    assert len(line["probabilities"]) == 3
+    assert metrics["peak_memory_gb"] < 4

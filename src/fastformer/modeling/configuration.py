@@ -41,6 +41,8 @@ class FastformerConfig(PreTrainedConfig):
             them, and the characters of its words.
         ngram_buckets: rows of the channel's table of word pairs (0: as many as `bigram_buckets`).
         ngram_only: the channel answers alone; the encoder is not run.
+        label_thresholds: several labels per text: the probability above which a text has each label (`None`: 0.5).
+            The model itself does not use them: whoever answers with labels does.
         doubt: text classifiers: the share of every answer that is spread over all classes; see `modeling.heads`.
         token_dropout: in training of a text classifier, the share of tokens removed from each text.
         share_layers: apply one layer `num_hidden_layers` times (the paper) instead of a stack.
@@ -100,6 +102,7 @@ class FastformerConfig(PreTrainedConfig):
     ngram_buckets: int = 0
     ngram_only: bool = False
     doubt: float = 0.0
+    label_thresholds: list[float] | None = None
     token_dropout: float = 0.0
     share_layers: bool = True
     causal: bool = False
@@ -141,6 +144,8 @@ class FastformerConfig(PreTrainedConfig):
             raise ValueError(f"bigram_buckets={self.bigram_buckets} must be 0 (no word pairs) or at least 2")
         if self.ngram_channel and not (self.ngram_buckets or self.bigram_buckets):
             raise ValueError("ngram_channel reads word pairs: set ngram_buckets or bigram_buckets too")
+        if self.label_thresholds is not None and len(self.label_thresholds) != self.num_labels:
+            raise ValueError(f"{len(self.label_thresholds)} label_thresholds for {self.num_labels} labels")
         if self.ngram_only and not self.ngram_channel:
             raise ValueError("ngram_only leaves nothing to answer: set ngram_channel too")
         if self.share_heads and self.head_form == "full":

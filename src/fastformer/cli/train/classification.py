@@ -43,6 +43,13 @@ def train_classification(
     epochs: Epochs = None,
     batch_size: BatchSize = None,
     learning_rate: LearningRate = None,
+    class_weight: Annotated[
+        str | None,
+        typer.Option(
+            help="balanced: every class counts the same, however rare; better recall of rare ones, less accuracy. "
+            "For one label per text."
+        ),
+    ] = None,
     seed: Seed = 0,
     resume: Resume = False,
     overwrite: Overwrite = False,
@@ -74,6 +81,7 @@ def train_classification(
         epochs=epochs,
         batch_size=batch_size,
         learning_rate=learning_rate,
+        class_weight=class_weight,
         seed=seed,
         resume=resume,
         overwrite=overwrite,

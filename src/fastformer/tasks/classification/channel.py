@@ -20,8 +20,8 @@ from fastformer.tasks.classification.stacking import Blend, blend, cross_blended
 
 
 def can_fit_channel(space: LabelSpace) -> bool:
-    """Whether these labels can have a channel: classes, and not too many."""
-    return space.kind == "single" and space.size <= ngrams.MAX_CLASSES
+    """Whether these labels can have a channel: no numbers, and not too many."""
+    return space.kind != "number" and space.size <= ngrams.MAX_CLASSES
 
 
 @dataclass
@@ -37,6 +37,7 @@ class Stacked:
     def add_to(self, model: FastformerForSequenceClassification) -> None:
         """Put the channel beside the encoder of a trained model, both at their weights."""
         self.channel.scale(self.blend.channel)
+        self.channel.bias += self.blend.bias
         if self.blend.encoder:  # else it is not run, and stays as it was trained: another training may start from it
             model.classifier.weight *= self.blend.encoder
             model.classifier.bias *= self.blend.encoder
@@ -53,11 +54,12 @@ def fit_channel(
     encoder: np.ndarray,
     seed: int,
     show_progress: bool,
+    balanced: bool = False,
 ) -> Stacked:
     """Fit a channel for a trained encoder, whose logits of the held-out texts are `encoder`.
 
     A channel fitted to `training` says on `held_out` how much each of the two is worth. The one that stays is fitted to
-    `everything`, where that is given.
+    `everything`, where that is given. `balanced` is whether every class counts the same (`Preset.class_power`).
     """
     words = ngrams.word_strings(tokenizer.get_vocab(), vocab_size, tokenizer.all_special_ids)
     channel = NgramChannel(vocab_size, ngrams.pair_buckets(everything or training, space.size), space.size)
@@ -79,13 +81,13 @@ def fit_channel(
         advance(1)
         scores = outputs_of(held_out, tokenizer.pad_token_id, channel_scores)
         usual = loudness(space, choice.scores, choice.labels)
-        chosen = blend(space, scores, encoder, held_out.labels, usual)
+        chosen = blend(space, scores, encoder, held_out.labels, usual, balanced)
         if everything is not None:  # the held-out texts have served: now learn from them too
             del found
             found, labels = features(everything)
             found.fill(channel, ngrams.fit_machines(found, labels, space.size, choice.C))
         advance(1)
-    logits = cross_blended(space, scores, encoder, held_out.labels, usual)
+    logits = cross_blended(space, scores, encoder, held_out.labels, usual, balanced)
     return Stacked(channel, chosen, logits, {"C": choice.C, "tried": choice.tried, "weights": asdict(chosen)})
 
 

@@ -47,6 +47,7 @@ class LabelSpace:
 
     kind: LabelKind
     names: tuple[str, ...] = ()
+    thresholds: tuple[float, ...] | None = None  # several labels: the probability above which a text has each (or 0.5)
 
     @property
     def size(self) -> int:
@@ -171,7 +172,11 @@ def hold_out(texts: EncodedTexts, kind: LabelKind, seed: int, few: int = 0) -> t
     by_group = shuffled[np.argsort(groups[shuffled], kind="stable")]
     members = np.split(by_group, np.cumsum(np.bincount(groups))[:-1])
     validation = np.sort(np.concatenate([group[: round(share * len(group))] for group in members]))
-    if not len(validation):  # every class is tiny: one text, from the largest class
-        validation = max(members, key=len)[:1]
+    if (
+        len(validation) < share * len(texts) / 2
+    ):  # the classes are tiny: go through them all, and pass over single texts
+        many = np.concatenate([group for group in members if len(group) > 1] or [by_group])
+        steps = np.arange(0, len(many), 1 / share)
+        validation = np.sort(many[steps.astype(np.int64)])
     training = np.setdiff1d(np.arange(len(texts)), validation)
     return Subset(texts, training), Subset(texts, validation)

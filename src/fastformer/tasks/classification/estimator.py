@@ -20,7 +20,7 @@ from fastformer.tasks.classification.card import model_card
 from fastformer.tasks.classification.data import LabelKind
 from fastformer.tasks.classification.explain import explain_text
 from fastformer.tasks.classification.fit import fit_classifier
-from fastformer.tasks.classification.metrics import falling, probabilities
+from fastformer.tasks.classification.metrics import falling, has_label, probabilities
 from fastformer.tasks.classification.presets import get_preset
 from fastformer.tasks.classification.verbs import Classifier
 from fastformer.warm_start import tokenizer_of
@@ -48,6 +48,7 @@ class _TextEstimator(BaseEstimator):
         learning_rate: float | None = None,
         random_state: int = 0,
         verbose: bool = False,
+        class_weight: str | None = None,
     ):
         self.mixer = mixer
         self.preset = preset
@@ -59,6 +60,7 @@ class _TextEstimator(BaseEstimator):
         self.learning_rate = learning_rate
         self.random_state = random_state
         self.verbose = verbose
+        self.class_weight = class_weight
 
     def save(self, folder: str | Path) -> None:
         """Save as a run folder, which the command line and transformers read too."""
@@ -93,6 +95,7 @@ class _TextEstimator(BaseEstimator):
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
             seed=self.random_state,
+            class_weight=self.class_weight,
         )
         # Windows cannot delete a file that is still mapped: it stays behind for the system to clean.
         temporary = tempfile.TemporaryDirectory(prefix="fastformer-", ignore_cleanup_errors=True)
@@ -143,6 +146,8 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
         epochs, batch_size, learning_rate: training.
         random_state: seed; the same seed gives the same model.
         verbose: show progress.
+        class_weight: `"balanced"` makes every class count the same in the losses, however rare it is: better recall of
+            rare classes, for less accuracy. It is for one label per text.
 
     After `fit`: `classes_`, `model_` (a `FastformerForSequenceClassification`) and `tokenizer_`.
     """
@@ -174,11 +179,13 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
         return probabilities(self._space, logits)[:, self._places]
 
     def predict(self, texts: Iterable[str]) -> np.ndarray | list[list[Any]]:
-        """The most likely label of each text; where several labels are learned, a list of labels per text."""
-        chances = self.predict_proba(texts)
+        """The most likely label of each text; where several are learned, a list of those above their thresholds."""
+        logits = self._logits(texts)
+        chances = probabilities(self._space, logits)
         if self._space.kind == "single":
-            return self.classes_[chances.argmax(axis=1)]
-        return [self.classes_[row > 0.5].tolist() for row in chances]
+            return self.classes_[chances[:, self._places].argmax(axis=1)]
+        found = has_label(self._space, chances)[:, self._places]
+        return [self.classes_[row].tolist() for row in found]
 
     def predict_top(self, texts: Iterable[str], k: int) -> list[list[tuple[Any, float]]]:
         """The `k` most probable labels of each text with their probabilities, in falling order."""
@@ -216,7 +223,8 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
 class TextRegressor(RegressorMixin, _TextEstimator):
     """Fastformer text regressor with scikit-learn's interface: texts in, numbers out.
 
-    It clones, cross-validates, grid-searches and pickles; `score` is R². The parameters are those of `TextClassifier`.
+    It clones, cross-validates, grid-searches and pickles; `score` is R². The parameters are those of `TextClassifier`,
+    but for `class_weight`: numbers have no classes.
 
     After `fit`: `model_` (a `FastformerForSequenceClassification` with one output, in the units of the numbers) and
     `tokenizer_`.

@@ -30,8 +30,10 @@ from fastformer.tasks.classification.data import (
     label_space,
 )
 from fastformer.tasks.classification.metrics import best_metric, scores, validation_scores
+from fastformer.tasks.classification.ngrams import MAX_CLASSES
 from fastformer.tasks.classification.presets import Preset
 from fastformer.tasks.classification.stacking import class_weights
+from fastformer.tasks.classification.thresholds import cross_answers, label_thresholds
 from fastformer.training import train_model
 from fastformer.warm_start import kind_of, pair_rows_of, table_rate, warm_start
 
@@ -103,6 +105,9 @@ def fit_classifier(
     `checkpoints` holds encoded texts and checkpoints; the caller deletes it once the result is safe.
     """
     started = time.monotonic()
+    if preset.class_power and kind != "single":
+        what = {"multi": "these texts have any number of them", "number": "numbers have no classes"}[kind]
+        raise UserError(f"balanced class weights are for one label per text: {what}; leave the class weight out")
     if init is not None:
         kind_of(init)  # a mistake shows now
     settings = {"mixer": mixer, "init": init, **asdict(preset)}
@@ -113,11 +118,14 @@ def fit_classifier(
         tokenizer, space, total = _read_vocabulary_and_labels(
             train, kind, preset, checkpoints / "tokenizer", names[0], show_progress
         )
+        stacking = preset.ngrams and can_fit_channel(space)
+        if preset.ngrams and not stacking and kind != "number" and show_progress:
+            say(f"{space.size:,} labels: the encoder answers alone; the n-gram channel takes {MAX_CLASSES:,} at most.")
         for number, row in enumerate(test, 1):
             space.encode([row.label], names[2], number)
         encoded = _encode(train, tokenizer, space, preset, checkpoints / "train.tokens", names[0], total, show_progress)
         if validation is None:
-            training, validating = hold_out(encoded, kind, preset.training.seed, few=FEW_TEXTS if preset.ngrams else 0)
+            training, validating = hold_out(encoded, kind, preset.training.seed, few=FEW_TEXTS if stacking else 0)
         else:
             path = checkpoints / "validation.tokens"
             training = Subset(encoded, np.arange(len(encoded)))
@@ -139,7 +147,7 @@ def fit_classifier(
     def start() -> FastformerForSequenceClassification:
         set_seed(preset.training.seed)
         model = _build_model(preset, mixer, tokenizer, space)
-        if preset.class_power and kind == "single":
+        if preset.class_power:
             weights = class_weights(training.labels, space.size, preset.class_power)
             model.class_weights = torch.from_numpy(weights.astype(np.float32))
         if init is not None:
@@ -188,10 +196,13 @@ def fit_classifier(
     scale.fold_into(model)
     logits, labels = _logits(model.eval(), tokenizer, validating), undo(validating.labels)
     told: dict[str, Any] | None = None
-    if preset.ngrams and can_fit_channel(space):
+    if stacking:
         everything = Subset(encoded, np.arange(len(encoded))) if validation is None else None
         size, seed = model.config.vocab_size, preset.training.seed
-        stacked = fit_channel(tokenizer, size, space, training, validating, everything, logits, seed, show_progress)
+        balanced = preset.class_power == 1
+        stacked = fit_channel(
+            tokenizer, size, space, training, validating, everything, logits, seed, show_progress, balanced
+        )
         logits, told = stacked.logits, stacked.told
         if everything is not None and len(everything) < FEW_TEXTS and stacked.blend.encoder:
             best = max(
@@ -203,7 +214,12 @@ def fit_classifier(
         divide_logits(model, temperature(space, logits, labels))
         logits = cross_calibrated(space, logits, labels)
     rows = {"train": len(training), "validation": len(validating)}
-    found = scores(space, logits, labels)
+    answers = None
+    if kind == "multi":
+        space = replace(space, thresholds=tuple(label_thresholds(logits, labels).round(4).tolist()))
+        model.config.label_thresholds = list(space.thresholds)
+        answers = cross_answers(logits, labels)
+    found = scores(space, logits, labels, answers)
     model.class_weights = None
     return Fitted(
         model.eval(), tokenizer, space, preset, rows, tokens, time.monotonic() - started, history, found, told

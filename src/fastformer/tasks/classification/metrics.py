@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from scipy.special import expit, softmax
-from sklearn.metrics import accuracy_score, f1_score, log_loss, mean_absolute_error, mean_squared_error, r2_score
+from sklearn.metrics import accuracy_score, f1_score, mean_absolute_error, mean_squared_error, r2_score
 
 from fastformer.errors import diverged
 from fastformer.tasks.classification.data import LabelKind, LabelSpace
@@ -24,7 +24,7 @@ def best_metric(kind: LabelKind, texts: int) -> str:
 
 
 def probabilities(space: LabelSpace, logits: np.ndarray) -> np.ndarray:
-    """Class probabilities (texts, classes): they sum to 1 for one label a text, stand alone for several."""
+    """Class probabilities (texts, classes): they sum to 1 for one label per text, stand alone for several."""
     logits = logits.astype(np.float64)
     return softmax(logits, axis=-1) if space.kind == "single" else expit(logits)
 
@@ -34,8 +34,18 @@ def falling(chances: np.ndarray) -> np.ndarray:
     return np.argsort(-chances, axis=-1, kind="stable")
 
 
-def scores(space: LabelSpace, logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Accuracy, macro-F and calibration error; for several labels a text micro-F; for numbers errors and R²."""
+def has_label(space: LabelSpace, chances: np.ndarray) -> np.ndarray:
+    """Which labels a text has, by their probabilities (…, labels), where it may have several."""
+    return chances > (0.5 if space.thresholds is None else np.array(space.thresholds))
+
+
+def scores(
+    space: LabelSpace, logits: np.ndarray, labels: np.ndarray, answers: np.ndarray | None = None
+) -> dict[str, float]:
+    """Accuracy, macro-F and calibration error; for several labels per text micro-F; for numbers errors and R².
+
+    `answers` are the labels that texts are said to have, where these are not what the thresholds give.
+    """
     if space.kind == "number":
         predicted = logits.reshape(-1)
         r2 = r2_score(labels, predicted) if len(labels) > 1 else 0.0  # undefined for one number
@@ -47,9 +57,10 @@ def scores(space: LabelSpace, logits: np.ndarray, labels: np.ndarray) -> dict[st
     if space.kind == "single":
         found = single_label_scores(labels, logits.argmax(axis=-1), list(range(space.size)))
         return {**found, "calibration_error": calibration_error(probabilities(space, logits), labels)}
-    predicted = (logits > 0).astype(np.int64)
+    chances = probabilities(space, logits)
+    predicted = (has_label(space, chances) if answers is None else answers).astype(np.int64)
     labels = labels.astype(np.int64)
-    chances = probabilities(space, logits).reshape(-1)  # each label is a question of its own, yes or no
+    chances = chances.reshape(-1)  # each label is a question of its own, yes or no
     return {
         "accuracy": float((predicted == labels).all(axis=1).mean()),
         "macro_f": float(f1_score(labels, predicted, average="macro", zero_division=0)),
@@ -78,9 +89,9 @@ def calibration_error(chances: np.ndarray, labels: np.ndarray, bins: int = 15) -
 
 
 def mean_log_loss(space: LabelSpace, chances: np.ndarray, labels: np.ndarray) -> float:
-    """Cross-entropy a text; for several labels a text, a label."""
+    """Cross-entropy per text; where a text may have several labels, per label."""
     if space.kind == "single":
-        return float(log_loss(labels, chances, labels=np.arange(space.size)))
+        return float(-np.log(chances[np.arange(len(labels)), labels].clip(1e-15)).mean())
     chances = chances.clip(1e-12, 1 - 1e-12)
     return float(-(labels * np.log(chances) + (1 - labels) * np.log(1 - chances)).mean())
 

@@ -40,7 +40,7 @@ class Choice:
     """A C, and how it did under cross-validation."""
 
     C: float
-    value: float  # mean of accuracy and macro-F
+    value: float  # mean of accuracy or micro-F, and macro-F
     scores: np.ndarray  # of texts that the machines had not seen
     labels: np.ndarray
     tried: dict[str, float] = field(default_factory=dict)  # the value of every C that was tried
@@ -149,20 +149,21 @@ def cross_fit(features: Features, labels: np.ndarray, classes: int, C: float, fo
 def fit_machines(
     features: Features, labels: np.ndarray, classes: int, C: float, chosen: np.ndarray | None = None
 ) -> Weights:
-    """One linear support vector machine per class, against all others; rare classes weigh as much as frequent ones."""
+    """One linear support vector machine per class, against all others; rare classes weigh as much as frequent ones.
+
+    Where a text may have several labels, given as rows of 0 and 1, there is one per label, with all texts alike.
+    """
     rows = features.rows if chosen is None else features.rows[chosen]
     labels = labels if chosen is None else labels[chosen]
+    if labels.ndim == 2:
+        return _fit_label_machines(rows, labels, C)
     weights = np.zeros((rows.shape[1], classes), dtype=np.float32)
     bias = np.full(classes, MISSING_CLASS, dtype=np.float32)
     known = np.unique(labels)
     if len(known) < 2 or not rows.nnz:
         bias[known] = np.log(np.bincount(labels, minlength=classes)[known] / len(labels))
         return Weights(weights, bias)
-    # A looser tolerance than scikit-learn's takes half the time, with the same scores (docs/LOG.md).
-    machines = LinearSVC(C=C, class_weight="balanced", tol=0.1, max_iter=200, random_state=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        machines.fit(rows, labels)
+    machines = _machines(rows, labels, C, "balanced")
     coefficients, intercepts = machines.coef_, machines.intercept_
     if len(known) == 2:  # one machine, for the second class against the first
         coefficients = np.concatenate([-coefficients, coefficients])
@@ -171,9 +172,29 @@ def fit_machines(
     return Weights(weights, bias)
 
 
+def _fit_label_machines(rows: sparse.csr_array, labels: np.ndarray, C: float) -> Weights:
+    weights = np.zeros((rows.shape[1], labels.shape[1]), dtype=np.float32)
+    shares = labels.mean(axis=0)
+    bias = np.where(shares == 1, -MISSING_CLASS, MISSING_CLASS).astype(np.float32)  # of a label that all or none have
+    rows = rows.astype(np.float64)  # once, and not for every machine
+    for label in np.flatnonzero((shares > 0) & (shares < 1)) if rows.nnz else ():
+        machine = _machines(rows, labels[:, label] > 0.5, C, None)
+        weights[:, label], bias[label] = machine.coef_[0], machine.intercept_[0]
+    return Weights(weights, bias)
+
+
+def _machines(rows: sparse.csr_array, labels: np.ndarray, C: float, class_weight: str | None) -> LinearSVC:
+    # A looser tolerance than scikit-learn's takes half the time, with the same scores (docs/LOG.md).
+    machines = LinearSVC(C=C, class_weight=class_weight, tol=0.1, max_iter=200, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return machines.fit(rows, labels)
+
+
 def choose(features: Features, labels: np.ndarray, classes: int, seed: int, advance: Callable[[int], None]) -> "Choice":
     """The C with the best mean of accuracy and macro-F under cross-validation, on at most CHOOSING_TEXTS texts.
 
+    Where a text may have several labels, micro-F takes the place of accuracy.
     One that is better by a hair's breadth is so by chance: the usual C stays unless another gains more than WORTH.
     """
     some = next(_folds(labels, max(1, round(len(labels) / CHOOSING_TEXTS)), seed))[1]
@@ -183,10 +204,7 @@ def choose(features: Features, labels: np.ndarray, classes: int, seed: int, adva
     def score(C: float) -> float:
         if C not in found:
             scores = cross_fit(sample, truth, classes, C, CHOOSING_FOLDS, seed)
-            predicted = scores.argmax(axis=1)
-            macro_f = f1_score(truth, predicted, average="macro", zero_division=0)
-            value = float(accuracy_score(truth, predicted) + macro_f) / 2
-            found[C] = Choice(C, value, scores, truth)
+            found[C] = Choice(C, _value(scores, truth), scores, truth)
             advance(1)
         return found[C].value
 
@@ -197,10 +215,24 @@ def choose(features: Features, labels: np.ndarray, classes: int, seed: int, adva
     return replace(found[best], tried={str(C): round(one.value, 4) for C, one in found.items()})
 
 
+def _value(scores: np.ndarray, truth: np.ndarray) -> float:
+    if truth.ndim == 2:
+        truth, predicted = truth.astype(np.int64), (scores > 0).astype(np.int64)
+        right = f1_score(truth, predicted, average="micro", zero_division=0)
+    else:
+        predicted = scores.argmax(axis=1)
+        right = accuracy_score(truth, predicted)
+    return float(right + f1_score(truth, predicted, average="macro", zero_division=0)) / 2
+
+
 def _folds(labels: np.ndarray, number: int, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Training and held-out texts of each fold; every class is spread over as many folds as it has texts."""
+    """Training and held-out texts of each fold; every class is spread over as many folds as it has texts.
+
+    Texts of several labels are drawn at random.
+    """
     order = np.random.default_rng([seed, 2]).permutation(len(labels))
-    order = order[np.argsort(labels[order], kind="stable")]
+    if labels.ndim == 1:
+        order = order[np.argsort(labels[order], kind="stable")]
     fold = np.empty(len(labels), dtype=np.int64)
     fold[order] = np.arange(len(labels)) % number
     for one in range(number):

@@ -26,7 +26,7 @@ class Preset:
     ngrams: bool = False  # put the n-gram channel beside the encoder (ngrams.py)
     crop: int | None = None  # train on so many tokens in a row of a longer text, from another place in every epoch
     passes: int = 1  # over the training data, per epoch, that is, between two looks at the held-out texts
-    class_power: float = 0.0  # a class weighs (its share)^-power in the encoder's loss: 0 alike, 1 balanced
+    class_power: float = 0.0  # a class weighs (its share)^-power in the losses: 0 the usual, 1 balanced
     adapt_init: bool = True  # fit what --init gives to the data (warm_start.py); the paper takes GloVe as it is
 
     def with_overrides(
@@ -38,9 +38,12 @@ class Preset:
         batch_size: int | None,
         learning_rate: float | None,
         seed: int,
+        class_weight: str | None = None,
     ) -> "Preset":
         """A copy with every setting that is given (not None)."""
-        own = {"tokenizer": tokenizer, "max_length": max_length}
+        if class_weight not in (None, "balanced"):
+            raise UserError(f"class weight {class_weight!r}: there is only 'balanced'; give that, or none")
+        own = {"tokenizer": tokenizer, "max_length": max_length, "class_power": 1.0 if class_weight else None}
         training = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "seed": seed}
         own, training = (
             {name: _plain(value) for name, value in settings.items() if value is not None}

@@ -20,6 +20,7 @@ from fastformer.files import write_json, writing_aside, writing_text
 from fastformer.markdown import markdown_table
 from fastformer.plotting import OURS, style
 from fastformer.tasks.classification.data import LabelSpace
+from fastformer.tasks.classification.metrics import has_label, probabilities
 
 SCORES = ("precision", "recall", "f1")
 CONFUSION, SCATTER = "confusion.png", "scatter.png"
@@ -76,7 +77,7 @@ def _averages(space: LabelSpace, logits: np.ndarray, labels: np.ndarray) -> dict
 
 def _precision_recall_f1(space: LabelSpace, logits: np.ndarray, labels: np.ndarray, average: str | None) -> tuple:
     """scikit-learn's four values over all classes, those absent here included."""
-    predicted = logits.argmax(axis=-1) if space.kind == "single" else logits > 0
+    predicted = logits.argmax(axis=-1) if space.kind == "single" else has_label(space, probabilities(space, logits))
     labels, predicted, classes = labels.astype(np.int64), predicted.astype(np.int64), np.arange(space.size)
     if space.kind == "multi" and space.size == 1:  # one label that a text has or has not
         labels, predicted, classes = labels[:, 0], predicted[:, 0], np.ones(1, dtype=np.int64)

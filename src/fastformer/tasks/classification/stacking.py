@@ -1,15 +1,19 @@
 """How much of the encoder goes beside the n-gram channel: two numbers, fitted on texts that neither has learned from.
 
-    logits = s · channel + w · encoder
+    logits = s · channel + w · encoder (+ c)
 
 How loud each is beside the other minimizes the log loss of the held-out texts, in which a rare class weighs more than
 its share (`class_weights`): a blend that is good for the frequent classes alone is not what macro-F asks for. How loud
 both are together, and how much doubt remains where both are sure (`modeling.heads.with_doubt`), then minimizes the
-plain log loss, so that probabilities mean what they say.
+plain log loss, so that probabilities mean what they say. Where every class is to count the same
+(`balanced`), it does so in both losses.
 
 The encoder is heard only if the first loss is clearly lower with it: by more than GAIN nats in all, what it might gain
 by chance. So it does not make the channel worse. What s would be alone is known from cross-validation on the training
 texts: so many as PRIOR_TEXTS further texts speak for that.
+
+Where a text may have several labels, each label of each text is a question of its own: the loss is the binary one, and
+c, one number for all labels, is fitted with s and w. There is no doubt then.
 """
 
 from collections.abc import Callable
@@ -18,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from scipy.optimize import minimize
+from scipy.special import expit
 
 from fastformer.modeling.heads import with_doubt
 from fastformer.tasks.classification.data import LabelSpace
@@ -36,10 +41,11 @@ class Blend:
     channel: float
     encoder: float
     doubt: float = 0.0
+    bias: float = 0.0  # several labels per text: added to the logits of all labels
 
     def __call__(self, channel: np.ndarray, encoder: np.ndarray) -> np.ndarray:
         """Logits of the two together."""
-        return _doubtful(self.channel * channel + self.encoder * encoder, self.doubt)
+        return _doubtful(self.channel * channel + self.encoder * encoder + self.bias, self.doubt)
 
 
 def _doubtful(logits: np.ndarray, doubt: float) -> np.ndarray:
@@ -55,12 +61,29 @@ def class_weights(labels: np.ndarray, classes: int, power: float = 0.5) -> np.nd
 
 def loudness(space: LabelSpace, channel: np.ndarray, labels: np.ndarray) -> float:
     """The s of the least log loss for the channel alone."""
+    if space.kind == "multi":
+        return _least_binary(channel, None, labels, USUAL)[1].channel
     return _least(lambda s: _loss(space, s * channel, labels) + _prior(s, USUAL), (USUAL,))[1][0]
 
 
-def blend(space: LabelSpace, channel: np.ndarray, encoder: np.ndarray, labels: np.ndarray, usual: float) -> Blend:
-    """The blend of the least log loss, or the channel alone; `usual` is the s that is expected."""
-    weights = class_weights(labels, space.size)
+def blend(
+    space: LabelSpace,
+    channel: np.ndarray,
+    encoder: np.ndarray,
+    labels: np.ndarray,
+    usual: float,
+    balanced: bool = False,
+) -> Blend:
+    """The blend of the least log loss, or the channel alone; `usual` is the s that is expected.
+
+    Where classes are `balanced`, each weighs the same in both losses.
+    """
+    if space.kind == "multi":
+        alone, found = _least_binary(channel, None, labels, usual)
+        together, both = _least_binary(channel, encoder, labels, usual)
+        return both if together < alone - GAIN else found
+    weights = class_weights(labels, space.size, 1.0 if balanced else 0.5)
+    last = weights if balanced else None
 
     def weighted(s: float, w: float = 0.0) -> float:
         return _loss(space, Blend(s, w)(channel, encoder), labels, weights) + _prior(s, usual)
@@ -73,7 +96,7 @@ def blend(space: LabelSpace, channel: np.ndarray, encoder: np.ndarray, labels: n
 
     def plain(louder: float, doubt: float) -> float:
         guess = _prior(louder, 1.0) + _prior(doubt, USUAL_DOUBT) / 10
-        return _loss(space, _doubtful(louder * logits, min(doubt, MOST_DOUBT)), labels) + guess
+        return _loss(space, _doubtful(louder * logits, min(doubt, MOST_DOUBT)), labels, last) + guess
 
     _, [louder, doubt] = _least(plain, (1.0, USUAL_DOUBT))
     return Blend(s * louder, w * louder, min(doubt, MOST_DOUBT))
@@ -90,6 +113,32 @@ def _loss(space: LabelSpace, logits: np.ndarray, labels: np.ndarray, weights: np
     return float(-(np.log(chances) * (1 if weights is None else weights[labels])).sum())
 
 
+def _least_binary(
+    channel: np.ndarray, encoder: np.ndarray | None, labels: np.ndarray, usual: float
+) -> tuple[float, Blend]:
+    """The least loss where texts may have several labels, and the blend that has it; `encoder` may be left out."""
+    parts = [channel.reshape(-1).astype(np.float64)]
+    parts += [] if encoder is None else [encoder.reshape(-1).astype(np.float64)]
+    truth = labels.reshape(-1) > 0.5
+
+    def loss(numbers: np.ndarray) -> tuple[float, np.ndarray]:
+        """The loss and its gradient at (log s, [log w,] c)."""
+        *factors, bias = *np.exp(numbers[:-1]), numbers[-1]
+        logits = sum(factor * part for factor, part in zip(factors, parts, strict=True)) + bias
+        wrong = expit(logits) - truth
+        value = np.logaddexp(0, np.where(truth, -logits, logits)).sum()
+        slope = np.array([*(f * (wrong @ part) for f, part in zip(factors, parts, strict=True)), wrong.sum()])
+        slope[0] += 2 * PRIOR_TEXTS * (numbers[0] - np.log(usual))
+        slope[-1] += 2 * PRIOR_TEXTS * bias
+        return value + _prior(factors[0], usual) + PRIOR_TEXTS * bias**2, slope
+
+    start = np.array([np.log(usual), 0.0] if encoder is None else [np.log(usual / 2), np.log(0.3), 0.0])
+    bounds = [(-7, 7)] * (len(start) - 1) + [(-20, 20)]
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
+    s, *w = np.exp(found.x[:-1]).tolist()
+    return float(found.fun), Blend(s, w[0] if w else 0.0, bias=float(found.x[-1]))
+
+
 def _least(loss: Callable[..., float], start: tuple[float, ...]) -> tuple[float, list[float]]:
     """The least value of a function of positive numbers, and these numbers."""
 
@@ -102,17 +151,22 @@ def _least(loss: Callable[..., float], start: tuple[float, ...]) -> tuple[float,
 
 
 def cross_blended(
-    space: LabelSpace, channel: np.ndarray, encoder: np.ndarray, labels: np.ndarray, usual: float
+    space: LabelSpace,
+    channel: np.ndarray,
+    encoder: np.ndarray,
+    labels: np.ndarray,
+    usual: float,
+    balanced: bool = False,
 ) -> np.ndarray:
     """Logits by a blend that other texts gave: every second text has that of the rest.
 
     Scores of a model on the very texts that its blend was fitted on would flatter it.
     """
     if len(labels) < 2:
-        return blend(space, channel, encoder, labels, usual)(channel, encoder)
+        return blend(space, channel, encoder, labels, usual, balanced)(channel, encoder)
     logits = np.empty_like(channel)
     for half in (0, 1):
         rest = slice(1 - half, None, 2)
-        fitted = blend(space, channel[rest], encoder[rest], labels[rest], usual)
+        fitted = blend(space, channel[rest], encoder[rest], labels[rest], usual, balanced)
         logits[half::2] = fitted(channel[half::2], encoder[half::2])
     return logits

@@ -22,7 +22,7 @@ from fastformer.tasks import check_training
 from fastformer.tasks.classification.card import model_card
 from fastformer.tasks.classification.data import LabelSpace, Table
 from fastformer.tasks.classification.fit import fit_classifier
-from fastformer.tasks.classification.metrics import falling, probabilities, scores
+from fastformer.tasks.classification.metrics import falling, has_label, probabilities, scores
 from fastformer.tasks.classification.presets import Preset, get_preset
 from fastformer.tasks.classification.report import details, report_folder, write_report
 from fastformer.vectors import write_vectors
@@ -46,6 +46,7 @@ def train(
     epochs: int | None = None,
     batch_size: int | None = None,
     learning_rate: float | None = None,
+    class_weight: str | None = None,
     seed: int = 0,
     resume: bool = False,
     overwrite: bool = False,
@@ -54,7 +55,8 @@ def train(
     """Train a classifier on a file and leave a run folder; return its metrics.
 
     Without `validation` a tenth of `train` is held out to choose the epoch. `test` is only scored, at the end. `preset`
-    is a name, or settings of one's own.
+    is a name, or settings of one's own. With `class_weight="balanced"` every class counts the same in the losses,
+    however rare it is.
     """
     check_training((mixer,), (train, validation, test))
     settings = (preset if isinstance(preset, Preset) else get_preset(preset, mixer)).with_overrides(
@@ -64,6 +66,7 @@ def train(
         batch_size=batch_size,
         learning_rate=learning_rate,
         seed=seed,
+        class_weight=class_weight,
     )
     folder = claim_output(output, resume=resume, overwrite=overwrite)
     columns = {"text_column": text_column, "label_column": label_column}
@@ -226,7 +229,8 @@ class Classifier:
         except KeyError as error:
             raise UserError(f"{run.folder}/run.json: has no {error}; train the run again") from None
         names = () if kind == "number" else tuple(self.model.config.id2label.values())
-        self.space = LabelSpace(kind, names)
+        thresholds = self.model.config.label_thresholds
+        self.space = LabelSpace(kind, names, None if thresholds is None else tuple(thresholds))
         self.runner = TextRunner(self.model, tokenizer, tokenizer.model_max_length)
 
     def logits(self, **inputs):
@@ -255,7 +259,8 @@ class Classifier:
 def describe(space: LabelSpace, logits: np.ndarray, top: int | None = None) -> dict[str, Any]:
     """The prediction that the logits of one text make: `label`, `labels` or `prediction`, and `probabilities`.
 
-    The probabilities are in the order of the labels, or only the `top` largest, in falling order.
+    The probabilities are in the order of the labels, or only the `top` largest, in falling order. Where there may be
+    several, `labels` are those above their thresholds.
     """
     if space.kind == "number":
         return {"prediction": float(logits[0])}
@@ -264,7 +269,7 @@ def describe(space: LabelSpace, logits: np.ndarray, top: int | None = None) -> d
     named = {space.names[index]: round(float(chances[index]), 6) for index in order}
     if space.kind == "single":
         return {"label": space.names[int(chances.argmax())], "probabilities": named}
-    chosen = [name for name, chance in zip(space.names, chances, strict=True) if chance > 0.5]
+    chosen = [name for name, yes in zip(space.names, has_label(space, chances), strict=True) if yes]
     return {"labels": chosen, "probabilities": named}
 
 
@@ -280,7 +285,8 @@ def json_lines(space: LabelSpace, logits: np.ndarray, top: int | None = None) ->
     if space.kind == "single":
         answers = [f'"label": {names[best]}' for best in chances.argmax(axis=-1).tolist()]
     else:
-        chosen = ([name for name, yes in zip(names, row, strict=True) if yes] for row in (chances > 0.5).tolist())
+        found = has_label(space, chances).tolist()
+        chosen = ([name for name, yes in zip(names, row, strict=True) if yes] for row in found)
         answers = [f'"labels": [{", ".join(some)}]' for some in chosen]
     values = _rounded(chances)
     if top is None:
