@@ -30,7 +30,7 @@ def train_classification(
         str | None,
         typer.Option(
             help="Texts without labels, in any format that --train may have: their words join in the vocabulary, and "
-            "texts that are labelled with confidence are learned from if that does better on held-out rows."
+            "which words go together in them is learned from if that does better on held-out rows."
         ),
     ] = None,
     text_column: TextColumn = None,

@@ -153,8 +153,8 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
     def fit(self, texts: Iterable[str], labels: Sequence[Any], unlabelled: Iterable[str] | None = None) -> Self:
         """Train on texts and their labels; a tenth of them is held out to choose the epoch.
 
-        `unlabelled` are further texts, without labels. Their words join in the vocabulary, and texts that are labelled
-        with confidence are learned from if that does better on the texts held out.
+        `unlabelled` are further texts, without labels. Their words join in the vocabulary, and which words go together
+        in them is learned from if that does better on the texts held out.
         """
         if unlabelled is not None and not (unlabelled := _checked_texts(unlabelled)):
             raise UserError("unlabelled: no texts; give at least one, or leave it out")
