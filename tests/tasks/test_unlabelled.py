@@ -79,7 +79,7 @@ def test_directions_fold_into_the_features():
     few, further = texts(60, 0), texts(200, 2)
     words = ngrams.word_strings(TOKENIZER.get_vocab(), SIZE, [0])
     plain = ngrams.Features(Joined(few, further), words, 512)
-    features = plain.along(5, 0).of(np.arange(60))
+    features = plain.along(5, 0, 60)
     assert features.rows.shape == (60, plain.rows.shape[1] + 5)
     fitted = ngrams.fit_machines(features, few.labels, 2, C=1.0)
     folded = features.directions.folded(fitted)

@@ -75,7 +75,7 @@ def fit_channel(
         found = ngrams.Features(
             Joined(texts, further), words, ngrams.pair_buckets(Joined(labelled, further), space.size)
         )
-        return found.along(ngrams.DIRECTIONS, seed).of(np.arange(len(texts)))
+        return found.along(ngrams.DIRECTIONS, seed, len(texts))
 
     def fitted(found: ngrams.Features, labels: np.ndarray, C: float) -> NgramChannel:
         channel = NgramChannel(vocab_size, found.buckets, space.size)

@@ -118,6 +118,10 @@ def fit_classifier(
         tokenizer, space, total = _read_vocabulary_and_labels(
             train, unlabelled or (), kind, preset, checkpoints / "tokenizer", names[0], show_progress
         )
+        if unlabelled is not None and not can_fit_channel(space):
+            raise UserError(
+                f"{names[0]}: {space.size:,} labels are too many to learn from unlabelled texts; leave those out"
+            )
         for number, row in enumerate(test, 1):
             space.encode([row.label], names[2], number)
         encoded = _encode(train, tokenizer, space, preset, checkpoints / "train.tokens", names[0], total, show_progress)

@@ -117,8 +117,8 @@ class Features:
         some.rows = self.rows[chosen]
         return some
 
-    def along(self, number: int, seed: int) -> "Features":
-        """The same features, and the texts' places along the `number` directions in which their words differ most.
+    def along(self, number: int, seed: int, texts: int) -> "Features":
+        """The same features of the first `texts`, and their places along the `number` directions in which all differ.
 
         Words that occur together, in texts with labels or without, point the same way. So what is learned of one in a
         few labelled texts holds for others that those texts do not have.
@@ -126,7 +126,7 @@ class Features:
         block = self.rows[:, : self.words_and_pairs]
         number = min(number, *(size - 1 for size in block.shape))
         if number < 1:
-            return self
+            return self.of(np.arange(texts))
         _, _, found = randomized_svd(block, number, n_iter=2, random_state=seed)
         axes = np.zeros((self.rows.shape[1], number), dtype=np.float32)
         axes[: self.words_and_pairs] = found.T
@@ -136,7 +136,9 @@ class Features:
         mean = places.mean(axis=0)
         more = copy.copy(self)
         more.directions = Directions(axes, mean)
-        more.rows = sparse.hstack([self.rows, sparse.csr_array(places - mean)], format="csr", dtype=np.float32)
+        more.rows = sparse.hstack(
+            [self.rows[:texts], sparse.csr_array(places[:texts] - mean)], format="csr", dtype=np.float32
+        )
         more.rows.indices = more.rows.indices.astype(np.int32)
         more.rows.indptr = more.rows.indptr.astype(np.int32)
         return more
