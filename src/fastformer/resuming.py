@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fastformer.data.batches import Subset
+from fastformer.data.batches import EncodedTexts, Subset
 from fastformer.errors import UserError
 from fastformer.files import write_json
 from fastformer.progress import say
@@ -67,12 +67,16 @@ def _check_same_settings(checkpoints: Path, settings: dict[str, Any]) -> None:
             )
 
 
-def check_same_data(checkpoints: Path, training: Subset, validating: Subset, resume: bool) -> None:
+def check_same_data(
+    checkpoints: Path, training: Subset, validating: Subset, resume: bool, unlabelled: EncodedTexts | None = None
+) -> None:
     """Remember a fingerprint of the encoded data; refuse to resume on other data."""
     parts = {"train": training, "validation": validating}
     arrays = {
         name: (part.indices, part.texts.offsets, part.texts.labels, part.texts.tokens) for name, part in parts.items()
     }
+    if unlabelled is not None:
+        arrays["unlabelled"] = (unlabelled.offsets, unlabelled.tokens)
     check_same_arrays(checkpoints, arrays, resume)
 
 

@@ -95,6 +95,26 @@ class Subset(Dataset):
         return self.texts.labels[self.indices]
 
 
+class Joined(Dataset):
+    """Encoded texts of two files, those of the first before those of the second; without labels."""
+
+    def __init__(self, first: Subset, second: Subset):
+        self.first, self.second = first, second
+
+    def __len__(self) -> int:
+        return len(self.first) + len(self.second)
+
+    def __getitem__(self, index: int) -> dict:
+        of_first = index < len(self.first)
+        item = self.first[index] if of_first else self.second[index - len(self.first)]
+        return {"input_ids": item["input_ids"]}
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Number of tokens of every text."""
+        return np.concatenate([self.first.lengths, self.second.lengths])
+
+
 class RandomCrops(Dataset):
     """Texts to train on, each cut to at most `length` tokens in a row, from another place in every epoch.
 

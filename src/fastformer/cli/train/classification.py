@@ -26,6 +26,13 @@ def train_classification(
         str | None, typer.Option(help="Data to choose the epoch on [default: a tenth of --train, at most 5,000 rows].")
     ] = None,
     test: Annotated[str | None, typer.Option(help="Data that is only scored, at the end.")] = None,
+    unlabelled: Annotated[
+        str | None,
+        typer.Option(
+            help="Texts without labels, in any format that --train may have: their words join in the vocabulary, and "
+            "which words go together in them is learned from if that does better on held-out rows."
+        ),
+    ] = None,
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
     regression: Annotated[bool, typer.Option("--regression", help="Labels are numbers, not classes.")] = False,
@@ -69,6 +76,7 @@ def train_classification(
         train,
         validation,
         test,
+        unlabelled=unlabelled,
         output=output,
         mixer=mixer,
         preset=preset,

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from fastformer.data.batches import Subset, pad_batch, token_budget_batches
+from fastformer.data.batches import EncodedTexts, Joined, Subset, pad_batch, token_budget_batches
 from fastformer.inference import BATCH_TOKENS
 from fastformer.modeling import FastformerForSequenceClassification
 from fastformer.modeling.ngrams import NgramChannel
 from fastformer.progress import progress_bar, say
 from fastformer.tasks.classification import ngrams
 from fastformer.tasks.classification.data import LabelSpace
-from fastformer.tasks.classification.stacking import Blend, blend, cross_blended, loudness
+from fastformer.tasks.classification.stacking import Blend, blend, cross_blended, losses_of_both, loudness
 
 
 def can_fit_channel(space: LabelSpace) -> bool:
@@ -51,6 +51,7 @@ def fit_channel(
     training: Subset,
     held_out: Subset,
     everything: Subset | None,
+    unlabelled: EncodedTexts | None,
     encoder: np.ndarray,
     seed: int,
     show_progress: bool,
@@ -59,36 +60,90 @@ def fit_channel(
     """Fit a channel for a trained encoder, whose logits of the held-out texts are `encoder`.
 
     A channel fitted to `training` says on `held_out` how much each of the two is worth. The one that stays is fitted to
-    `everything`, where that is given. `balanced` is whether every class counts the same (`Preset.class_power`).
+    `everything`, where that is given. With `unlabelled` texts it also learns from directions in which those differ, if
+    that is better on texts that the machines have not seen. `balanced` is whether every class counts the same
+    (`Preset.class_power`).
     """
     words = ngrams.word_strings(tokenizer.get_vocab(), vocab_size, tokenizer.all_special_ids)
-    channel = NgramChannel(vocab_size, ngrams.pair_buckets(everything or training, space.size), space.size)
+    labelled = everything or training
 
-    def features(texts: Subset) -> tuple[ngrams.Features, np.ndarray]:
+    def that_fit(texts: Subset) -> Subset:
         chosen = ngrams.that_fit(texts, seed)
         if len(chosen) < len(texts) and show_progress:
             say(f"The n-gram channel is fitted to {len(chosen):,} of the {len(texts):,} texts, for their memory.")
-        some = Subset(texts.texts, texts.indices[chosen])
-        return ngrams.Features(some, words, len(channel.pairs)), some.labels
+        return Subset(texts.texts, texts.indices[chosen])
 
-    def channel_scores(input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        return channel(input_ids, attention_mask.bool())
+    def features(texts: Subset, further: Subset | None) -> ngrams.Features:
+        if further is None:
+            return ngrams.Features(texts, words, ngrams.pair_buckets(labelled, space.size))
+        found = ngrams.Features(
+            Joined(texts, further), words, ngrams.pair_buckets(Joined(labelled, further), space.size)
+        )
+        return found.along(ngrams.DIRECTIONS, seed, len(texts))
 
-    with progress_bar("Fitting n-grams", total=len(ngrams.GRID) + 2, show=show_progress) as advance, torch.no_grad():
-        found, labels = features(training)
-        choice = ngrams.choose(found, labels, space.size, seed, advance)
-        found.fill(channel, ngrams.fit_machines(found, labels, space.size, choice.C))
+    def fitted(found: ngrams.Features, labels: np.ndarray, C: float) -> NgramChannel:
+        channel = NgramChannel(vocab_size, found.buckets, space.size)
+        found.fill(channel, ngrams.fit_machines(found, labels, space.size, C))
         advance(1)
-        scores = outputs_of(held_out, tokenizer.pad_token_id, channel_scores)
+        return channel
+
+    def attempt(further: Subset | None) -> tuple[NgramChannel, ngrams.Choice, np.ndarray]:
+        """A channel fitted to the training texts, and its scores of those held out."""
+        found = features(some, further)
+        choice = ngrams.choose(found, some.labels, space.size, seed, advance)
+        channel = fitted(found, some.labels, choice.C)
+        scores = outputs_of(
+            held_out,
+            tokenizer.pad_token_id,
+            lambda input_ids, attention_mask: channel(input_ids, attention_mask.bool()),
+        )
+        return channel, choice, scores
+
+    steps = (1 if unlabelled is None else 2) * (len(ngrams.GRID) + 1) + 1
+    with progress_bar("Fitting n-grams", total=steps, show=show_progress) as advance, torch.no_grad():
+        some, further = that_fit(training), None
+        channel, choice, scores = attempt(None)
+        helped: dict[str, Any] = {}
+        if unlabelled is not None:
+            further = ngrams.beside(some, Subset(unlabelled, np.arange(len(unlabelled))), seed)
+            helped["unlabelled"] = told = {"rows": len(unlabelled), "used": len(further)}
+            rival = attempt(further)
+            told |= _compare(space, held_out.labels, (choice, scores), rival[1:])
+            if told["helps"]:
+                channel, choice, scores = rival
+            else:
+                further = None
         usual = loudness(space, choice.scores, choice.labels)
         chosen = blend(space, scores, encoder, held_out.labels, usual, balanced)
         if everything is not None:  # the held-out texts have served: now learn from them too
-            del found
-            found, labels = features(everything)
-            found.fill(channel, ngrams.fit_machines(found, labels, space.size, choice.C))
-        advance(1)
+            some = that_fit(everything)
+            if further is not None:
+                further = ngrams.beside(some, Subset(unlabelled, np.arange(len(unlabelled))), seed)
+            channel = fitted(features(some, further), some.labels, choice.C)
     logits = cross_blended(space, scores, encoder, held_out.labels, usual, balanced)
-    return Stacked(channel, chosen, logits, {"C": choice.C, "tried": choice.tried, "weights": asdict(chosen)})
+    told = {"C": choice.C, "tried": choice.tried, "weights": asdict(chosen), **helped}
+    return Stacked(channel, chosen, logits, told)
+
+
+def _compare(
+    space: LabelSpace,
+    labels: np.ndarray,
+    without: tuple[ngrams.Choice, np.ndarray],
+    with_them: tuple[ngrams.Choice, np.ndarray],
+) -> dict[str, Any]:
+    """Whether a channel is better with unlabelled texts: on the held-out texts, and under cross-validation.
+
+    The log loss must be lower by more than chance, and the mean of accuracy and macro-F no lower.
+    """
+    labels = np.concatenate([without[0].labels, labels])
+    scores = [np.concatenate([choice.scores, found]) for choice, found in (without, with_them)]
+    losses, lower_by_chance = losses_of_both(space, *scores, labels)
+    values = [ngrams.value_of(found, labels) for found in scores]
+    return {
+        "helps": bool(losses[1] < losses[0] - lower_by_chance and values[1] >= values[0]),
+        "without": {"log_loss": round(losses[0], 4), "value": round(values[0], 4)},
+        "with": {"log_loss": round(losses[1], 4), "value": round(values[1], 4)},
+    }
 
 
 def outputs_of(texts: Subset, pad_token_id: int, output: Callable[..., Tensor]) -> np.ndarray:

@@ -28,7 +28,7 @@ class Table:
     source: str
     text_column: str | None
     label_column: str | None
-    label_kind: LabelKind
+    label_kind: LabelKind | Literal["none"]
     split: str
 
     def __iter__(self) -> Iterator[Row]:
@@ -129,18 +129,24 @@ class LabelCounter:
 def encode_rows(
     rows: Iterable[Row],
     tokenizer: PreTrainedTokenizerBase,
-    space: LabelSpace,
+    space: LabelSpace | None,
     max_length: int,
     path: Path,
     where: str,
     advance,
 ) -> tuple[EncodedTexts, int]:
-    """Encode all rows into the file `path`; also return how many texts were cut at `max_length`."""
+    """Encode all rows into the file `path`; also return how many texts were cut at `max_length`.
+
+    Without a `space` the texts have no labels.
+    """
     labels: list[np.ndarray] = []
     cut_in_all = 0
 
     def texts() -> Iterator[str]:
         pending: list = []
+        if space is None:
+            yield from (row.text for row in rows)
+            return
         for row in rows:
             pending.append(row.label)
             if len(pending) == 4096:
@@ -156,7 +162,8 @@ def encode_rows(
             for ids in encoded:
                 writer.add(ids)
             advance(len(chunk))
-        return writer.finish(np.concatenate([part for part in labels if len(part)])), cut_in_all
+        found = None if space is None else np.concatenate([part for part in labels if len(part)])
+        return writer.finish(found), cut_in_all
 
 
 def hold_out(texts: EncodedTexts, kind: LabelKind, seed: int, few: int = 0) -> tuple[Subset, Subset]:

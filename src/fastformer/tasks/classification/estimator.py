@@ -87,7 +87,7 @@ class _TextEstimator(BaseEstimator):
         self._metrics, self._record = run.load_metrics(), run.record
         return self
 
-    def _fit(self, texts: list[str], labels: list[Any], kind: LabelKind) -> None:
+    def _fit(self, texts: list[str], labels: list[Any], kind: LabelKind, unlabelled: list[str] | None = None) -> None:
         settings = get_preset(self.preset, self.mixer).with_overrides(
             tokenizer=self.tokenizer or tokenizer_of(self.init),
             max_length=self.max_length,
@@ -107,6 +107,7 @@ class _TextEstimator(BaseEstimator):
                 preset=settings,
                 mixer=self.mixer,
                 init=self.init,
+                unlabelled=None if unlabelled is None else [Row(text) for text in unlabelled],
                 checkpoints=Path(folder) / "checkpoints",
                 show_progress=self.verbose,
             )
@@ -154,15 +155,21 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
 
     _predicts = "labels"
 
-    def fit(self, texts: Iterable[str], labels: Sequence[Any]) -> Self:
-        """Train on texts and their labels; a tenth of them is held out to choose the epoch."""
+    def fit(self, texts: Iterable[str], labels: Sequence[Any], unlabelled: Iterable[str] | None = None) -> Self:
+        """Train on texts and their labels; a tenth of them is held out to choose the epoch.
+
+        `unlabelled` are further texts, without labels. Their words join in the vocabulary, and which words go together
+        in them is learned from if that does better on the texts held out.
+        """
+        if unlabelled is not None and not (unlabelled := _checked_texts(unlabelled)):
+            raise UserError("unlabelled: no texts; give at least one, or leave it out")
         texts, labels = _checked_texts(texts), _checked_labels(labels)
         _check_as_many(texts, labels, "labels")
         several = bool(labels) and all(isinstance(label, list | tuple | set | frozenset) for label in labels)
         known = np.unique([name for names in labels for name in names] if several else labels)
         original = {str(name): name for name in known}
         written = [[str(name) for name in label] if several else str(label) for label in labels]
-        self._fit(texts, written, "multi" if several else "single")
+        self._fit(texts, written, "multi" if several else "single", unlabelled)
         self._set_labels([original[name] for name in self._space.names])
         return self
 

@@ -1,5 +1,6 @@
 """From rows to a trained classifier: the one path behind `fastformer train classification` and `TextClassifier`."""
 
+import itertools
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
@@ -97,11 +98,13 @@ def fit_classifier(
     resume: bool = False,
     show_progress: bool = True,
     test: Iterable[Row] = (),
-    names: tuple[str, str, str] = ("training data", "validation data", "test data"),
+    unlabelled: Iterable[Row] | None = None,
+    names: tuple[str, str, str, str] = ("training data", "validation data", "test data", "unlabelled data"),
 ) -> Fitted:
     """Train a classifier on rows that can be read more than once; `names` are what error messages call them.
 
     The labels of `test` are only looked at, so that a label unknown there shows before the training and not after it.
+    The texts of `unlabelled` join in the vocabulary, and the n-gram channel learns from them where that is better.
     `checkpoints` holds encoded texts and checkpoints; the caller deletes it once the result is safe.
     """
     started = time.monotonic()
@@ -110,17 +113,23 @@ def fit_classifier(
         raise UserError(f"balanced class weights are for one label per text: {what}; leave the class weight out")
     if init is not None:
         kind_of(init)  # a mistake shows now
-    settings = {"mixer": mixer, "init": init, **asdict(preset)}
+    if unlabelled is not None:
+        _check_unlabelled(kind, preset)
+    settings = {"mixer": mixer, "init": init, "unlabelled": unlabelled is not None or None, **asdict(preset)}
     with explain_full_disk(checkpoints):
         resume = begin(checkpoints, settings, resume)
         started -= seconds_spent(checkpoints)
 
         tokenizer, space, total = _read_vocabulary_and_labels(
-            train, kind, preset, checkpoints / "tokenizer", names[0], show_progress
+            train, unlabelled or (), kind, preset, checkpoints / "tokenizer", names[0], show_progress
         )
         stacking = preset.ngrams and can_fit_channel(space)
         if preset.ngrams and not stacking and kind != "number" and show_progress:
             say(f"{space.size:,} labels: the encoder answers alone; the n-gram channel takes {MAX_CLASSES:,} at most.")
+        if unlabelled is not None and not stacking:
+            raise UserError(
+                f"{names[0]}: {space.size:,} labels are too many to learn from unlabelled texts; leave those out"
+            )
         for number, row in enumerate(test, 1):
             space.encode([row.label], names[2], number)
         encoded = _encode(train, tokenizer, space, preset, checkpoints / "train.tokens", names[0], total, show_progress)
@@ -131,7 +140,11 @@ def fit_classifier(
             training = Subset(encoded, np.arange(len(encoded)))
             encoded = _encode(validation, tokenizer, space, preset, path, names[1], None, show_progress)
             validating = Subset(encoded, np.arange(len(encoded)))
-        check_same_data(checkpoints, training, validating, resume)
+        further: EncodedTexts | None = None
+        if unlabelled is not None:
+            path = checkpoints / "unlabelled.tokens"
+            further = _encode(unlabelled, tokenizer, None, preset, path, names[3], None, show_progress)
+        check_same_data(checkpoints, training, validating, resume, further)
 
     tokens = int(training.lengths.sum())
     length = preset.crop or preset.max_length
@@ -201,7 +214,7 @@ def fit_classifier(
         size, seed = model.config.vocab_size, preset.training.seed
         balanced = preset.class_power == 1
         stacked = fit_channel(
-            tokenizer, size, space, training, validating, everything, logits, seed, show_progress, balanced
+            tokenizer, size, space, training, validating, everything, further, logits, seed, show_progress, balanced
         )
         logits, told = stacked.logits, stacked.told
         if everything is not None and len(everything) < FEW_TEXTS and stacked.blend.encoder:
@@ -232,10 +245,31 @@ def _logits(
     return outputs_of(texts, tokenizer.pad_token_id, lambda **inputs: model(**inputs).logits)
 
 
+def _check_unlabelled(kind: LabelKind, preset: Preset) -> None:
+    """Refuse texts without labels where nothing would learn from them."""
+    if kind != "single":
+        what = "numbers" if kind == "number" else "several labels per text"
+        raise UserError(f"unlabelled texts help where each text has one label, not with {what}; leave them out")
+    if not preset.ngrams:
+        raise UserError(
+            "unlabelled texts help the n-gram channel, which this preset does not have; leave them out, "
+            "or learn from them first with `fastformer train masked-words` and start from that with --init"
+        )
+
+
 def _read_vocabulary_and_labels(
-    rows: Iterable[Row], kind: LabelKind, preset: Preset, folder: Path, where: str, show: bool
+    rows: Iterable[Row],
+    unlabelled: Iterable[Row],
+    kind: LabelKind,
+    preset: Preset,
+    folder: Path,
+    where: str,
+    show: bool,
 ) -> tuple[PreTrainedTokenizerBase, LabelSpace, int]:
-    """First reading: train the tokenizer (unless a saved one is given or training resumes) and collect the labels."""
+    """First reading: train the tokenizer (unless a saved one is given or training resumes) and collect the labels.
+
+    The tokenizer is trained on the texts without labels too.
+    """
     counter = LabelCounter(rows, kind)
     with progress_bar("Reading", show=show) as advance:
 
@@ -248,7 +282,10 @@ def _read_vocabulary_and_labels(
             tokenizer = load_tokenizer(folder)
         elif preset.tokenizer in KINDS:
             tokenizer = train_tokenizer(
-                preset.tokenizer, texts(), vocab_size=preset.vocab_size, min_frequency=preset.min_frequency
+                preset.tokenizer,
+                itertools.chain(texts(), (row.text for row in unlabelled)),
+                vocab_size=preset.vocab_size,
+                min_frequency=preset.min_frequency,
             )
         else:
             tokenizer = load_tokenizer(preset.tokenizer)

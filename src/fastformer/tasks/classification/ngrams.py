@@ -16,8 +16,9 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score, f1_score
 from sklearn.svm import LinearSVC
+from sklearn.utils.extmath import randomized_svd
 
-from fastformer.data.batches import Subset
+from fastformer.data.batches import Joined, Subset
 from fastformer.data.tokenizers import CONTINUED
 from fastformer.modeling.ngrams import NgramChannel, count_rows, pair_rows
 
@@ -31,6 +32,8 @@ CHOOSING_FOLDS = 3
 WORTH = 0.005
 GRID = (0.1, 0.3, 1.0, 3.0)  # of C
 FEW_CLASSES, FEW_CLASSES_C = 10, 0.3
+DIRECTIONS = 30
+MOST_UNLABELLED = 20_000
 MISSING_CLASS = -2.0  # score of a class that a fold does not have: an outlier's
 _PART = 1 << 22  # tokens read at once
 
@@ -58,13 +61,30 @@ class Weights:
         return (rows @ self.weights + self.bias).astype(np.float32)
 
 
+@dataclass(frozen=True)
+class Directions:
+    """Along which texts differ most, learned from texts without labels: (row @ axes - mean) is a text's place."""
+
+    axes: np.ndarray  # features, directions
+    mean: np.ndarray
+
+    def folded(self, fitted: Weights) -> Weights:
+        """A model of features and places, as one of the features alone: both are linear."""
+        number = len(self.mean)
+        of_places = fitted.weights[-number:]
+        return Weights(fitted.weights[:-number] + self.axes @ of_places, fitted.bias - self.mean @ of_places)
+
+
 class Features:
     """TF-IDF features of encoded texts: words and hashed pairs of length 1, and characters of about length 1.
 
-    `rows` has the words, then the pairs, then the n-grams of characters, as far as they occur often enough.
+    `rows` has the words, then the pairs, then the n-grams of characters, as far as they occur often enough; and then
+    the places along `directions`, where there are any.
     """
 
-    def __init__(self, texts: Subset, words: Sequence[str], buckets: int):
+    directions: Directions | None = None
+
+    def __init__(self, texts: Subset | Joined, words: Sequence[str], buckets: int):
         self.vocabulary, self.buckets = len(words), buckets
         least = 2 if len(texts) >= MANY_TEXTS else 1
         tokens = _counts(texts, len(words), buckets)
@@ -97,8 +117,36 @@ class Features:
         some.rows = self.rows[chosen]
         return some
 
+    def along(self, number: int, seed: int, texts: int) -> "Features":
+        """The same features of the first `texts`, and their places along the `number` directions in which all differ.
+
+        Words that occur together, in texts with labels or without, point the same way. So what is learned of one in a
+        few labelled texts holds for others that those texts do not have.
+        """
+        block = self.rows[:, : self.words_and_pairs]
+        number = min(number, *(size - 1 for size in block.shape))
+        if number < 1:
+            return self.of(np.arange(texts))
+        _, _, found = randomized_svd(block, number, n_iter=2, random_state=seed)
+        axes = np.zeros((self.rows.shape[1], number), dtype=np.float32)
+        axes[: self.words_and_pairs] = found.T
+        places = self.rows @ axes
+        scale = 1 / np.sqrt((places**2).sum(axis=1).mean().clip(1e-12))  # of length 1, as the other blocks are
+        axes, places = axes * scale, places * scale
+        mean = places.mean(axis=0)
+        more = copy.copy(self)
+        more.directions = Directions(axes, mean)
+        more.rows = sparse.hstack(
+            [self.rows[:texts], sparse.csr_array(places[:texts] - mean)], format="csr", dtype=np.float32
+        )
+        more.rows.indices = more.rows.indices.astype(np.int32)
+        more.rows.indptr = more.rows.indptr.astype(np.int32)
+        return more
+
     def fill(self, channel: NgramChannel, fitted: Weights) -> None:
         """Put a fitted model into the tables of a channel."""
+        if self.directions is not None:
+            fitted = self.directions.folded(fitted)
         weights = fitted.weights
         of_tokens, of_grams = weights[: self.words_and_pairs], weights[self.words_and_pairs :]
         table = np.zeros((self.vocabulary + self.buckets, weights.shape[1] + 1), dtype=np.float32)
@@ -119,12 +167,24 @@ def pair_buckets(texts: Subset, classes: int) -> int:
 
 def that_fit(texts: Subset, seed: int) -> np.ndarray:
     """The texts that are fitted to: all, or as many as MAX_VALUES allow, drawn at random."""
-    # Measured on English: a text of n tokens has about 8 n^0.85 features, most of them characters.
-    values = 8 * texts.lengths.astype(np.float64) ** 0.85
-    share = MAX_VALUES / max(1.0, values.sum())
+    share = MAX_VALUES / max(1.0, values_of(texts).sum())
     if share >= 1:
         return np.arange(len(texts))
     return np.sort(np.random.default_rng([seed, 4]).permutation(len(texts))[: max(1, int(share * len(texts)))])
+
+
+def beside(texts: Subset, further: Subset, seed: int) -> Subset:
+    """Of texts without labels as many as fit beside `texts`, and at most MOST_UNLABELLED, drawn at random."""
+    order = np.random.default_rng([seed, 5]).permutation(len(further))[:MOST_UNLABELLED]
+    drawn = Subset(further.texts, further.indices[order])
+    fit = np.cumsum(values_of(drawn)) + values_of(texts).sum() <= MAX_VALUES
+    return Subset(further.texts, np.sort(drawn.indices[fit]))
+
+
+def values_of(texts: Subset) -> np.ndarray:
+    """About how many features each text has."""
+    # Measured on English: a text of n tokens has about 8 n^0.85 features, most of them characters.
+    return 8 * texts.lengths.astype(np.float64) ** 0.85
 
 
 def word_strings(tokens: dict[str, int], size: int, special: Sequence[int]) -> list[str]:
@@ -204,7 +264,7 @@ def choose(features: Features, labels: np.ndarray, classes: int, seed: int, adva
     def score(C: float) -> float:
         if C not in found:
             scores = cross_fit(sample, truth, classes, C, CHOOSING_FOLDS, seed)
-            found[C] = Choice(C, _value(scores, truth), scores, truth)
+            found[C] = Choice(C, value_of(scores, truth), scores, truth)
             advance(1)
         return found[C].value
 
@@ -215,14 +275,15 @@ def choose(features: Features, labels: np.ndarray, classes: int, seed: int, adva
     return replace(found[best], tried={str(C): round(one.value, 4) for C, one in found.items()})
 
 
-def _value(scores: np.ndarray, truth: np.ndarray) -> float:
-    if truth.ndim == 2:
-        truth, predicted = truth.astype(np.int64), (scores > 0).astype(np.int64)
-        right = f1_score(truth, predicted, average="micro", zero_division=0)
+def value_of(scores: np.ndarray, labels: np.ndarray) -> float:
+    """Mean of accuracy and macro-F; of micro-F and macro-F where a text may have several labels."""
+    if labels.ndim == 2:
+        labels, predicted = labels.astype(np.int64), (scores > 0).astype(np.int64)
+        right = f1_score(labels, predicted, average="micro", zero_division=0)
     else:
         predicted = scores.argmax(axis=1)
-        right = accuracy_score(truth, predicted)
-    return float(right + f1_score(truth, predicted, average="macro", zero_division=0)) / 2
+        right = accuracy_score(labels, predicted)
+    return float(right + f1_score(labels, predicted, average="macro", zero_division=0)) / 2
 
 
 def _folds(labels: np.ndarray, number: int, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -239,7 +300,7 @@ def _folds(labels: np.ndarray, number: int, seed: int) -> Iterator[tuple[np.ndar
         yield np.flatnonzero(fold != one), np.flatnonzero(fold == one)
 
 
-def _counts(texts: Subset, vocabulary: int, buckets: int) -> sparse.csr_array:
+def _counts(texts: Subset | Joined, vocabulary: int, buckets: int) -> sparse.csr_array:
     """How often each text has each word and each hashed pair of words: (texts, vocabulary + buckets)."""
     lengths = texts.lengths
     parts = []

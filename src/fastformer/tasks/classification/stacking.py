@@ -66,6 +66,15 @@ def loudness(space: LabelSpace, channel: np.ndarray, labels: np.ndarray) -> floa
     return _least(lambda s: _loss(space, s * channel, labels) + _prior(s, USUAL), (USUAL,))[1][0]
 
 
+def losses_of_both(
+    space: LabelSpace, one: np.ndarray, other: np.ndarray, labels: np.ndarray
+) -> tuple[tuple[float, float], float]:
+    """Mean log loss of two channels alone, each at its best loudness, and by how much they may differ by chance."""
+    losses = [_losses(space, loudness(space, scores, labels) * scores, labels) for scores in (one, other)]
+    chance = max(GAIN, float((losses[0] - losses[1]).std()) * len(labels) ** 0.5) / len(labels)
+    return (float(losses[0].mean()), float(losses[1].mean())), chance
+
+
 def blend(
     space: LabelSpace,
     channel: np.ndarray,
@@ -109,8 +118,12 @@ def _prior(found: float, expected: float) -> float:
 
 def _loss(space: LabelSpace, logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None) -> float:
     """Log loss in nats, over all texts."""
-    chances = probabilities(space, logits)[np.arange(len(labels)), labels].clip(1e-12)
-    return float(-(np.log(chances) * (1 if weights is None else weights[labels])).sum())
+    return float((_losses(space, logits, labels) * (1 if weights is None else weights[labels])).sum())
+
+
+def _losses(space: LabelSpace, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Log loss of each text."""
+    return -np.log(probabilities(space, logits)[np.arange(len(labels)), labels].clip(1e-12))
 
 
 def _least_binary(

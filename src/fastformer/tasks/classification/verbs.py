@@ -34,6 +34,7 @@ def train(
     validation: str | None = None,
     test: str | None = None,
     *,
+    unlabelled: str | None = None,
     output: str | Path,
     mixer: str = "fastformer",
     preset: str | Preset = "default",
@@ -54,11 +55,11 @@ def train(
 ) -> dict[str, Any]:
     """Train a classifier on a file and leave a run folder; return its metrics.
 
-    Without `validation` a tenth of `train` is held out to choose the epoch. `test` is only scored, at the end. `preset`
-    is a name, or settings of one's own. With `class_weight="balanced"` every class counts the same in the losses,
-    however rare it is.
+    Without `validation` a tenth of `train` is held out to choose the epoch. `test` is only scored, at the end.
+    `unlabelled` are further texts, whose labels, if any, are not read. `preset` is a name, or settings of one's own.
+    With `class_weight="balanced"` every class counts the same in the losses, however rare it is.
     """
-    check_training((mixer,), (train, validation, test))
+    check_training((mixer,), (train, validation, test, unlabelled))
     settings = (preset if isinstance(preset, Preset) else get_preset(preset, mixer)).with_overrides(
         tokenizer=tokenizer or tokenizer_of(init),
         max_length=max_length,
@@ -74,14 +75,13 @@ def train(
         kind = "number" if regression else detect_label_kind(train, **columns, split="train")
 
         def table(source: str, split: str) -> Table:
-            found = Table(source, **columns, label_kind=kind, split=split)
-            next(iter(found))  # a wrong file or column fails here, before any work
-            return found
+            return _checked(Table(source, **columns, label_kind=kind, split=split))
 
         fitted = fit_classifier(
             table(train, "train"),
             table(validation, "validation") if validation else None,
             test=table(test, "test") if test else (),
+            unlabelled=_checked(Table(unlabelled, text_column, None, "none", "train")) if unlabelled else None,
             kind=kind,
             preset=settings,
             mixer=mixer,
@@ -89,7 +89,7 @@ def train(
             checkpoints=folder / CHECKPOINTS,
             resume=resume,
             show_progress=show_progress,
-            names=(train, validation or train, test or train),
+            names=(train, validation or train, test or train, unlabelled or train),
         )
         metrics = fitted.metrics()
         if test:
@@ -97,10 +97,18 @@ def train(
             metrics["test"] = _score(runner, fitted.space, table(test, "test"), test, show_progress)
             runner.warn_about_cut_texts()
         data = {"train": str(train), "validation": validation, "test": test, **columns}
+        if unlabelled:
+            data["unlabelled"] = unlabelled
         record = fitted.record(preset if isinstance(preset, str) else "custom", init, data)
         card = model_card(record, metrics, fitted.space, folder.resolve().name)
         save_run(folder, fitted.model, fitted.tokenizer, record=record, metrics=metrics, card=card)
     return metrics
+
+
+def _checked(table: Table) -> Table:
+    """Read one row: a wrong file or column fails here, before any work."""
+    next(iter(table))
+    return table
 
 
 def evaluate(
