@@ -23,7 +23,11 @@ def train_classification(
     train: Annotated[str, typer.Option(help=f"Training data: {DATA_HELP}")],
     output: Annotated[Path, typer.Option(help="Run folder to write.")],
     validation: Annotated[
-        str | None, typer.Option(help="Data to choose the epoch on [default: a tenth of --train, at most 5,000 rows].")
+        str | None,
+        typer.Option(
+            help="Data to choose the epoch on [default: a tenth of --train, at most 5,000 rows; "
+            "of fewer than 3,000 rows up to three tenths]."
+        ),
     ] = None,
     test: Annotated[str | None, typer.Option(help="Data that is only scored, at the end.")] = None,
     unlabelled: Annotated[
@@ -64,9 +68,9 @@ def train_classification(
 ) -> None:
     """Train a text classifier.
 
-    Labels may be strings or integers; lists of labels (JSONL, Parquet; `a|b` in CSV) train a multi-label model. Texts
-    longer than --max-length (4,096 tokens in the default preset) are cut, and a line says how many. The file may be
-    larger than memory, and Ctrl-C leaves a checkpoint that `--resume` continues from.
+    Labels may be strings or integers; lists of labels (JSONL, Parquet; `a|b` in CSV) train a multi-label model. The
+    default preset reads texts of up to a million tokens whole; those longer than --max-length are cut, and a line says
+    how many. The file may be larger than memory, and Ctrl-C leaves a checkpoint that `--resume` continues from.
 
     Example: `fastformer train classification --train reviews.csv --test held-out.csv --output runs/reviews`
     """

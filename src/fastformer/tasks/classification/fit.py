@@ -32,12 +32,13 @@ from fastformer.tasks.classification.data import (
 )
 from fastformer.tasks.classification.metrics import best_metric, scores, validation_scores
 from fastformer.tasks.classification.ngrams import MAX_CLASSES
-from fastformer.tasks.classification.presets import Preset
+from fastformer.tasks.classification.presets import MEMORY_TOKENS, Preset, has_longest
 from fastformer.tasks.classification.stacking import class_weights
 from fastformer.tasks.classification.thresholds import cross_answers, label_thresholds
 from fastformer.training import train_model
 from fastformer.warm_start import kind_of, pair_rows_of, table_rate, warm_start
 
+LONG_TEXT = 4096  # tokens, from which on it is worth saying how long the longest text is
 FEW_TEXTS = 3000  # below, more than a tenth is held out, and a second training learns from those too
 
 
@@ -144,6 +145,10 @@ def fit_classifier(
         if unlabelled is not None:
             path = checkpoints / "unlabelled.tokens"
             further = _encode(unlabelled, tokenizer, None, preset, path, names[3], None, show_progress)
+        if preset.max_length == MEMORY_TOKENS and has_longest(mixer, preset.model):
+            longest = max(LONG_TEXT, int(max(training.lengths.max(), validating.lengths.max())))
+            preset = replace(preset, max_length=longest)
+            tokenizer.model_max_length = longest
         check_same_data(checkpoints, training, validating, resume, further)
 
     tokens = int(training.lengths.sum())
@@ -308,6 +313,8 @@ def _encode(rows, tokenizer, space, preset, path, where, total, show) -> Encoded
         encoded, cut = encode_rows(rows, tokenizer, space, preset.max_length, path, where, advance)
     if cut:
         say(f"{where}: {cut:,} of {len(encoded):,} texts were longer than {preset.max_length:,} tokens and were cut.")
+    elif show and (longest := int(encoded.lengths.max())) > LONG_TEXT:
+        say(f"{where}: the longest text has {longest:,} tokens; none is cut.")
     return encoded
 
 

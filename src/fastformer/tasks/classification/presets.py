@@ -82,6 +82,11 @@ MOST_PASSES, MOST_EPOCHS = 40, 10
 MEMORY_TOKENS = 1_000_000  # the longest text: it takes 2 GB in the encoder
 
 
+def has_longest(mixer: str, model: dict[str, Any]) -> bool:
+    """Whether a model has weights for so many places and no more: its length must be settled before it is built."""
+    return mixer == "linformer" or model.get("position_embedding_type", "learned") == "learned"
+
+
 def _plain(value: Any) -> Any:
     """A number of NumPy's, as a grid search may give, as one of Python's, which JSON can hold."""
     return value.item() if hasattr(value, "item") else value

@@ -93,7 +93,7 @@ def train(
         )
         metrics = fitted.metrics()
         if test:
-            runner = TextRunner(fitted.model, fitted.tokenizer, settings.max_length)
+            runner = TextRunner(fitted.model, fitted.tokenizer, fitted.tokenizer.model_max_length)
             metrics["test"] = _score(runner, fitted.space, table(test, "test"), test, show_progress)
             runner.warn_about_cut_texts()
         data = {"train": str(train), "validation": validation, "test": test, **columns}
