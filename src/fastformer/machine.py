@@ -3,9 +3,11 @@
 import ctypes
 import os
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from typing import TypeVar
 
@@ -19,6 +21,7 @@ _MEGABYTE = 1 << 20
 
 RELEASE_SECONDS = 30
 _last_release = time.monotonic()
+_counting, _inside, _threads = threading.Lock(), 0, 0  # who is in `in_threads`, and the number to put back
 
 
 def tune() -> None:
@@ -45,6 +48,9 @@ def release() -> None:
         _last_release = time.monotonic()
 
 
+_counting, _inside, _threads = threading.Lock(), 0, 0  # who is in `in_threads`, and the number to put back
+
+
 def in_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
     """`function` of every item, in order, on as many threads as torch has, each with one core to itself.
 
@@ -55,11 +61,25 @@ def in_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> lis
     if threads == 1 or len(items) < 2:
         return [function(item) for item in items]
     pool = _pool(threads, os.getpid())
-    torch.set_num_threads(1)  # of each thread; torch has one number for all
-    try:
+    with _one_core_each(threads):
         return list(pool.map(function, items))
+
+
+@contextmanager
+def _one_core_each(threads: int) -> Iterator[None]:
+    """One thread of torch's for each of ours: torch has one number for all, which the last to leave puts back."""
+    global _inside, _threads
+    with _counting:
+        _inside, _threads = _inside + 1, max(threads, _threads)
+        torch.set_num_threads(1)
+    try:
+        yield
     finally:
-        torch.set_num_threads(threads)
+        with _counting:
+            _inside -= 1
+            if not _inside:
+                torch.set_num_threads(_threads)
+                _threads = 0
 
 
 @cache

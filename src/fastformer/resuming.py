@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,12 @@ def begin(checkpoints: Path, settings: dict[str, Any], resume: bool) -> bool:
 
 
 def seconds_spent(checkpoints: Path) -> float:
-    """How long the interrupted run that is continued has worked."""
-    try:
-        return float(json.loads((checkpoints / _SECONDS).read_text(encoding="utf-8"))["seconds"])
-    except (OSError, ValueError, KeyError):
-        return 0.0
+    """How long the interrupted run that is continued has worked, whichever of its trainings was the last."""
+    noted = [0.0]
+    for path in (checkpoints / _SECONDS, *checkpoints.glob(f"*/{_SECONDS}")):
+        with suppress(OSError, ValueError, KeyError):
+            noted.append(float(json.loads(path.read_text(encoding="utf-8"))["seconds"]))
+    return max(noted)
 
 
 def note_seconds(checkpoints: Path, seconds: float) -> None:

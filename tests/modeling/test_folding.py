@@ -7,7 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastformer.modeling import FastformerConfig, FastformerModel
+from fastformer.modeling import FastformerConfig, FastformerForSequenceClassification, FastformerModel
+from fastformer.modeling.encoder import FastformerLayer
 
 WIDTH = 16
 
@@ -138,3 +139,22 @@ def test_dropout_in_training_keeps_its_place():
     model, inputs = build(hidden_dropout_prob=0.5).train(), batch(40, 33, width=40)
     assert model(**inputs, pooled_only=True).last_hidden_state is not None
     assert model.eval()(**inputs, pooled_only=True).last_hidden_state is None
+
+
+def test_a_classifier_is_folded(monkeypatch):
+    """What a user runs takes the short way."""
+    model = FastformerForSequenceClassification(build().config.with_changes(num_labels=3)).eval()
+    used = []
+    pool = FastformerLayer.pool
+
+    def seen(self, *rest, **named):
+        used.append(1)
+        return pool(self, *rest, **named)
+
+    monkeypatch.setattr(FastformerLayer, "pool", seen)
+    with torch.inference_mode():
+        inputs = batch(40, 33, width=40)
+        logits = model(**inputs).logits
+        expected = model.classifier(model.fastformer(**inputs).pooler_output)
+    assert used
+    close(logits, expected)

@@ -227,6 +227,27 @@ def test_the_model_adds_the_channel(fitted):
     torch.testing.assert_close(model(ids, mask).logits, channel(ids, mask))
 
 
+def test_where_the_channel_answers_alone_the_encoder_can_be_trained_further(fitted):
+    texts, channel = fitted
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_labels": 3, "bigram_buckets": 16}
+    model = FastformerForSequenceClassification(FastformerConfig(vocab_size=len(WORDS), **sizes))
+    model.add_ngrams(channel, only=True)
+    ids, mask = padded(texts)
+    model(ids, mask, labels=torch.from_numpy(texts.labels)).loss.backward()
+    assert model.classifier.weight.grad.abs().sum() > 0
+    with pytest.raises(ValueError, match="give input_ids"):
+        model(inputs_embeds=torch.zeros(1, 3, 8))
+
+
+def test_half_precision_answers_too(fitted):
+    texts, _ = fitted
+    channel = fit(texts)[2]
+    expected = channel(*padded(texts))
+    found = channel.to(torch.bfloat16)(*padded(texts))
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), expected, atol=0.1, rtol=0.1)
+
+
 def test_a_channel_of_the_older_form_answers_as_it_did():
     config = FastformerConfig(vocab_size=40, num_labels=3, bigram_buckets=64, ngram_channel=True)
     channel = NgramChannel.of(config)

@@ -292,7 +292,7 @@ def bench_training(
     preset: Annotated[
         str, typer.Option(help="default, encoder, paper-amazon, paper-imdb or paper-mind.")
     ] = "paper-imdb",
-    tokenizer: Annotated[str, typer.Option(help="word, bpe, nltk, or the path of a saved tokenizer.")] = "word",
+    tokenizer: Annotated[str, typer.Option(help="word, pieces, bpe, nltk, or the path of a saved tokenizer.")] = "word",
     epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the data [default: the preset's].")] = None,
     output: Annotated[Path | None, typer.Option(help="Folder for training-PRESET.json [default: only print].")] = None,
     threads: Threads = None,

@@ -35,7 +35,7 @@ class FastformerConfig(PreTrainedConfig):
         initializer_range: standard deviation of the normal distribution that weights start from.
         bigram_buckets: if not 0, every token vector has a second one added, for the pair of its predecessor and
             itself, from a table of so many rows addressed by a hash: word order for a model without positions.
-        ngram_channel: text classifiers: add linear class scores of the words and word pairs of a text; see
+        ngram_channel: text classifiers: add linear class scores of what a text contains; see
             `modeling.ngrams`.
         ngram_form: what the channel reads: `present`, words and pairs, each once, or `counted`, how often a text has
             them, and the characters of its words.
@@ -145,7 +145,7 @@ class FastformerConfig(PreTrainedConfig):
         if self.ngram_channel and not (self.ngram_buckets or self.bigram_buckets):
             raise ValueError("ngram_channel reads word pairs: set ngram_buckets or bigram_buckets too")
         if self.label_thresholds is not None and len(self.label_thresholds) != self.num_labels:
-            raise ValueError(f"{len(self.label_thresholds)} label_thresholds for {self.num_labels} labels")
+            self.label_thresholds = None  # of other labels: a new head learns its own
         if self.ngram_only and not self.ngram_channel:
             raise ValueError("ngram_only leaves nothing to answer: set ngram_channel too")
         if self.share_heads and self.head_form == "full":

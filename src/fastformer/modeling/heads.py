@@ -65,12 +65,11 @@ class FastformerForSequenceClassification(FastformerPreTrainedModel):
         **kwargs,
     ) -> SequenceClassifierOutput:
         """Logits (batch, num_labels), and the loss when `labels` are given; see `FastformerModel.forward`."""
-        if self.config.ngram_only:
+        if self.config.ngram_only and labels is None:  # whoever trains it further wants the encoder
             outputs, logits = BaseModelOutput(), self._ngram_logits(input_ids, attention_mask)
         else:
-            outputs = self.fastformer(
-                input_ids, attention_mask, position_ids, inputs_embeds, return_dict=True, **kwargs
-            )
+            kwargs = {"pooled_only": True, **kwargs, "return_dict": True}
+            outputs = self.fastformer(input_ids, attention_mask, position_ids, inputs_embeds, **kwargs)
             logits = self.classifier(self.dropout(outputs.pooler_output))
             if self.ngrams is not None:
                 logits = logits + self._ngram_logits(input_ids, attention_mask)
@@ -92,7 +91,9 @@ class FastformerForSequenceClassification(FastformerPreTrainedModel):
         self.config.ngram_only = only
         self.ngrams = channel
 
-    def _ngram_logits(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+    def _ngram_logits(self, input_ids: Tensor | None, attention_mask: Tensor | None) -> Tensor:
+        if input_ids is None:
+            raise ValueError("this model reads words (ngram_channel): give input_ids, not inputs_embeds")
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         return self.ngrams(input_ids, mask.bool())
 

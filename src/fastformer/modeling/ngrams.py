@@ -69,6 +69,7 @@ class NgramChannel(nn.Module):
         words = torch.where(mask, ids, len(self.words) - 1)
         pairs = bigram_rows(ids, mask, len(self.pairs))
         on_cpu = ids.device.type == "cpu" and not torch.compiler.is_compiling()
+        on_cpu = on_cpu and self.words.dtype == torch.float32  # NumPy has no bfloat16
         read = _read_on_cpu if on_cpu else _read
         of_words, of_pairs = read(words, len(self.words), self.counted), read(pairs, len(self.pairs), self.counted)
         scores = _of_length_1(of_words(self.words) + of_pairs(self.pairs))
@@ -152,7 +153,7 @@ def _read(rows: Tensor, height: int, counted: bool) -> Callable[[Tensor], Tensor
         run = new.long().cumsum(dim=1) - 1
         counts = torch.zeros_like(weights).scatter_add(1, run, torch.ones_like(weights))
         weights = weights * (1 + counts.gather(1, run).log())
-    return lambda table: _weigh(F.embedding(rows, table), weights).sum(dim=1)
+    return lambda table: _weigh(F.embedding(rows, table), weights.to(table.dtype)).sum(dim=1)
 
 
 def _read_on_cpu(rows: Tensor, height: int, counted: bool) -> Callable[[Tensor], Tensor]:

@@ -14,7 +14,7 @@ PresetName = Annotated[
     ),
 ]
 Tokenizer = Annotated[
-    str | None, typer.Option(help="word, bpe, nltk, or the path of a saved tokenizer [default: the preset's].")
+    str | None, typer.Option(help="word, pieces, bpe, nltk, or the path of a saved tokenizer [default: the preset's].")
 ]
 WordVectors = Annotated[
     str | None,

@@ -36,7 +36,9 @@ def model_card(record: dict[str, Any], metrics: dict[str, Any], space: LabelSpac
             lines.append(f"| {part} | {rows:,} | {values} |")
     if data.get("validation") is None:
         lines += ["", "The validation rows were held out of the training file. After they had been scored, the n-gram"]
-        lines += ["channel, where there is one, was fitted once more with them; beside it, on few rows, the encoder too."]
+        lines += [
+            "channel, where there is one, was fitted once more with them; beside it, on few rows, the encoder too."
+        ]
     lines += [
         "",
         f"Trained on {metrics['rows']['train']:,} rows of `{data['train']}` in {metrics['train_seconds']:.0f} s; mixer "

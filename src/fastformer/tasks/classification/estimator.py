@@ -140,7 +140,7 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
     Parameters
         mixer: the method, `fastformer` or a rival.
         preset: `default`, `encoder` (without its n-gram channel), `paper-amazon`, `paper-imdb` or `paper-mind`.
-        tokenizer: `word`, `bpe`, `nltk`, or the path of a saved tokenizer.
+        tokenizer: `word`, `pieces`, `bpe`, `nltk`, or the path of a saved tokenizer.
         init: what to start from: a GloVe file, a folder with a transformers or sentence-transformers encoder, or an
             earlier run, which brings its tokenizer too unless `tokenizer` is given.
         max_length: tokens after which a text is cut.
@@ -156,7 +156,7 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
     _predicts = "labels"
 
     def fit(self, texts: Iterable[str], labels: Sequence[Any], unlabelled: Iterable[str] | None = None) -> Self:
-        """Train on texts and their labels; a tenth of them is held out to choose the epoch.
+        """Train on texts and their labels; some of them are held out to choose the epoch.
 
         `unlabelled` are further texts, without labels. Their words join in the vocabulary, and which words go together
         in them is learned from if that does better on the texts held out.
@@ -240,7 +240,7 @@ class TextRegressor(RegressorMixin, _TextEstimator):
     _predicts = "numbers"
 
     def fit(self, texts: Iterable[str], numbers: Sequence[float]) -> Self:
-        """Train on texts and their numbers; a tenth of them is held out to choose the epoch."""
+        """Train on texts and their numbers; some of them are held out to choose the epoch."""
         texts, numbers = _checked_texts(texts), _checked_numbers(numbers)
         _check_as_many(texts, numbers, "numbers")
         self._fit(texts, numbers, "number")

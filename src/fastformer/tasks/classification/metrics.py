@@ -63,10 +63,17 @@ def scores(
     chances = chances.reshape(-1)  # each label is a question of its own, yes or no
     return {
         "accuracy": float((predicted == labels).all(axis=1).mean()),
-        "macro_f": float(f1_score(labels, predicted, average="macro", zero_division=0)),
-        "micro_f": float(f1_score(labels, predicted, average="micro", zero_division=0)),
+        "macro_f": several_labels_f(labels, predicted, "macro"),
+        "micro_f": several_labels_f(labels, predicted, "micro"),
         "calibration_error": calibration_error(np.stack([1 - chances, chances], axis=1), labels.reshape(-1)),
     }
+
+
+def several_labels_f(labels: np.ndarray, predicted: np.ndarray, average: str) -> float:
+    """F of 0/1 rows (texts, labels). Of one label alone it is that of having it; scikit-learn counts lacking it too."""
+    if labels.shape[1] == 1:
+        return float(f1_score(labels[:, 0], predicted[:, 0], zero_division=0))
+    return float(f1_score(labels, predicted, average=average, zero_division=0))
 
 
 def single_label_scores(labels: Sequence, predicted: Sequence, classes: Sequence) -> dict[str, float]:

@@ -17,7 +17,7 @@ from fastformer.training import TrainingSettings
 class Preset:
     """Settings of a classification run."""
 
-    tokenizer: str  # word, bpe, nltk, or the path of a saved tokenizer
+    tokenizer: str  # word, pieces, bpe, nltk, or the path of a saved tokenizer
     vocab_size: int
     min_frequency: int
     max_length: int  # tokens; longer texts are cut
@@ -79,6 +79,7 @@ STEPS = 1600
 PASSES = 6
 FEWEST_TOKENS, MOST_TOKENS = 2_000_000, 12_000_000
 MOST_PASSES, MOST_EPOCHS = 40, 10
+QUADRATIC_TOKENS = 4096  # the longest text of a method whose time is quadratic
 MEMORY_TOKENS = 1_000_000  # the longest text: it takes 2 GB in the encoder
 
 
@@ -161,4 +162,6 @@ def get_preset(name: str, mixer: str) -> Preset:
         # Table "hyper" gives the Transformer 512 tokens everywhere; sharing layers is Fastformer's own.
         length = 512 if mixer == "transformer" else preset.max_length
         preset = replace(preset, max_length=length, model={**preset.model, "share_layers": mixer == "fastformer"})
+    elif mixer == "transformer":  # every token sees every other
+        preset = replace(preset, max_length=QUADRATIC_TOKENS)
     return preset

@@ -55,7 +55,7 @@ def train(
 ) -> dict[str, Any]:
     """Train a classifier on a file and leave a run folder; return its metrics.
 
-    Without `validation` a tenth of `train` is held out to choose the epoch. `test` is only scored, at the end.
+    Without `validation` a part of `train` is held out to choose the epoch. `test` is only scored, at the end.
     `unlabelled` are further texts, whose labels, if any, are not read. `preset` is a name, or settings of one's own.
     With `class_weight="balanced"` every class counts the same in the losses, however rare it is.
     """

@@ -156,7 +156,7 @@ def _tokenizer(train: Texts, preset: Preset, folder: Path, show: bool) -> PreTra
     else:
         tokenizer = load_tokenizer(preset.tokenizer)
     if tokenizer.mask_token_id is None:
-        raise UserError(f"the tokenizer at {preset.tokenizer} has no mask token; use word, bpe, nltk or one that has")
+        raise UserError(f"the tokenizer at {preset.tokenizer} has no mask token; use word, bpe or one that has")
     tokenizer.model_max_length = preset.max_length
     tokenizer.save_pretrained(folder)
     return tokenizer
