@@ -95,6 +95,7 @@ def test_characters_of_words_that_share_them():
     characters = features.rows[:, features.words_and_pairs :].toarray()
     np.testing.assert_allclose(characters, 1 / np.sqrt(3), rtol=1e-6)  # the count of the word cancels
     np.testing.assert_allclose(features.squares, [3, 3, 1])  # a piece has no space before it
+    np.testing.assert_allclose(features.shared, np.sqrt([3, 3, 1 / 3]), rtol=1e-6)  # all point the same way
 
 
 @pytest.mark.parametrize("counted", [True, False])
@@ -132,12 +133,11 @@ def test_token_effects_are_gradients(fitted):
     ids = torch.tensor([12, 1, 15, 20, 5])  # all different: every place is its own word
     pairs = channel.pairs[pair_rows(ids[:-1], ids[1:], BUCKETS)]
 
-    def block(weights, rows):
-        return weights @ rows[:, :-1] / (weights**2 @ rows[:, -1]).sqrt()
-
     def logits(weights):
-        words = block(weights, torch.cat([channel.words[ids], pairs]))
-        return words + block(weights[:5], channel.characters[ids]) + channel.bias
+        rows, letters = torch.cat([channel.words[ids], pairs]), channel.characters[ids]
+        words = weights @ rows[:, :-1] / (weights**2 @ rows[:, -1]).sqrt()
+        length = ((weights[:5] @ letters[:, -2]) ** 2 + weights[:5] ** 2 @ letters[:, -1]).sqrt()
+        return words + weights[:5] @ letters[:, :-2] / length + channel.bias
 
     weights = torch.ones(9)
     torch.testing.assert_close(logits(weights)[None], channel(ids[None], torch.ones(1, 5, dtype=torch.bool)))
@@ -265,6 +265,16 @@ def test_a_channel_of_the_older_form_answers_as_it_did():
 def test_a_channel_needs_word_pairs():
     with pytest.raises(ValueError, match="bigram_buckets"):
         FastformerConfig(ngram_channel=True)
+
+
+def test_the_length_of_long_texts_is_nearly_right():
+    """Words have n-grams in common: the parts alone would make a text of a hundred words half as long as it is."""
+    random = np.random.default_rng(0)
+    ids = random.integers(1, 37, size=40 * 100).astype(np.int32)
+    texts = Subset(EncodedTexts(ids, np.arange(0, 4001, 100), np.zeros(40, np.int64)), np.arange(40))
+    features = ngrams.Features(texts, WORDS, BUCKETS)
+    lengths = np.linalg.norm(features.rows[:, features.words_and_pairs :].toarray(), axis=1)
+    np.testing.assert_allclose(lengths, 1, atol=0.1)
 
 
 class TestBlend:

@@ -35,8 +35,11 @@ class NgramChannel(nn.Module):
 
     - words and hashed word pairs;
     - characters. With G_wg how often the word w has the n-gram of characters g, counts are taken of words and not of
-      n-grams, so that a_w = Σ_g G_wg idf_g w_g and q_w = Σ_g (G_wg idf_g)² are rows of one more table of words: the
-      n-grams are never looked up in a text. (The norm leaves out what two words have in common.)
+      n-grams, so that with x_wg = G_wg idf_g the scores a_w = Σ_g x_wg w_g are rows of one more table of words: the
+      n-grams are never looked up in a text. Words have n-grams in common, so the length of their sum is more than that
+      of their parts. Most of it lies along one direction u, the mean of all texts: with r_w = x_w · u
+
+        ‖Σ_w φ_w x_w‖² ≈ (Σ_w φ_w r_w)² + Σ_w φ_w² (‖x_w‖² - r_w²)
 
     This is hard to beat on small data. `ngram_form="present"` is the older form: φ_j = 1, no characters. Nothing here
     is trained by gradients: `tasks.classification.ngrams` fits the tables.
@@ -48,7 +51,8 @@ class NgramChannel(nn.Module):
         table = torch.zeros(words + 1, labels + 1)  # a row is (a_j, q_j); the last one is padding's
         self.register_buffer("words", table)
         self.register_buffer("pairs", torch.zeros(buckets, labels + 1))
-        self.register_buffer("characters", torch.zeros_like(table) if counted else None)
+        # A row is (a_w, r_w, ‖x_w‖² - r_w²).
+        self.register_buffer("characters", torch.zeros(words + 1, labels + 2) if counted else None)
         self.register_buffer("bias", torch.zeros(labels))
 
     @classmethod
@@ -74,7 +78,7 @@ class NgramChannel(nn.Module):
         of_words, of_pairs = read(words, len(self.words), self.counted), read(pairs, len(self.pairs), self.counted)
         scores = _of_length_1(of_words(self.words) + of_pairs(self.pairs))
         if self.characters is not None:
-            scores = scores + _of_length_1(of_words(self.characters))
+            scores = scores + _of_length_1(of_words(self.characters), shared=True)
         return scores + self.bias
 
     @torch.no_grad()
@@ -83,7 +87,7 @@ class NgramChannel(nn.Module):
 
         With S and Q the two sums of a block, and φ_j taken as the input, that of a word or pair is
 
-            φ_j ∂s/∂φ_j = φ_j a_j / √Q - S φ_j² q_j / Q^(3/2)
+            φ_j ∂s/∂φ_j = φ_j a_j / √Q - S (φ_j² q_j + φ_j r_j Σ_k φ_k r_k) / Q^(3/2)
 
         shared equally by the places where j stands. A pair counts for both of its tokens: it goes with either.
         """
@@ -91,15 +95,16 @@ class NgramChannel(nn.Module):
         word, pair = (_Found(found, self.counted) for found in (ids, pairs))
         of_words, of_pairs = _effects((word, self.words), (pair, self.pairs))
         if self.characters is not None:
-            of_words = of_words + _effects((word, self.characters))[0]
+            of_words = of_words + _effects((word, self.characters), shared=True)[0]
         return of_words + F.pad(of_pairs, (0, 0, 1, 0)) + F.pad(of_pairs, (0, 0, 0, 1))
 
     def scale(self, factor: float) -> None:
         """Multiply all logits by `factor`."""
         self.bias *= factor
-        for table in (self.words, self.pairs, self.characters):
-            if table is not None:
-                table[:, :-1] *= factor
+        for table in (self.words, self.pairs):
+            table[:, :-1] *= factor
+        if self.characters is not None:
+            self.characters[:, :-2] *= factor
 
 
 class _Found:
@@ -110,14 +115,16 @@ class _Found:
         self.weights = 1 + self.counts.log() if counted else torch.ones_like(self.counts, dtype=torch.float32)
 
 
-def _effects(*block: tuple[_Found, Tensor]) -> list[Tensor]:
-    """What the formula of `token_effects` gives for each token, by table of a block."""
+def _effects(*block: tuple[_Found, Tensor], shared: bool = False) -> list[Tensor]:
+    """What the formula of `token_effects` gives for each token, by table of a block; `shared`: with an r."""
     weighed = [_weigh(table[found.rows], found.weights) for found, table in block]
     total = sum(rows.sum(dim=0) for rows in weighed)
-    square = total[-1].clamp(min=1e-12)
+    labels = len(total) - (2 if shared else 1)
+    square = _square(total[None], shared)[0]
 
     def shares(rows: Tensor, found: _Found) -> Tensor:
-        each = (rows[:, :-1] - total[:-1] * rows[:, -1:] / square) / square.sqrt() / found.counts[:, None]
+        longer = rows[:, -1:] + (rows[:, -2:-1] * total[-2] if shared else 0.0)
+        each = (rows[:, :labels] - total[:labels] * longer / square) / square.sqrt() / found.counts[:, None]
         return each[found.places]
 
     return [shares(rows, found) for rows, (found, _) in zip(weighed, block, strict=True)]
@@ -129,9 +136,15 @@ def _weigh(rows: Tensor, weights: Tensor) -> Tensor:
     return torch.cat([rows[..., :-1] * weights, rows[..., -1:] * weights.square()], dim=-1)
 
 
-def _of_length_1(sums: Tensor) -> Tensor:
-    """Σ φ a / √(Σ φ² q)."""
-    return sums[:, :-1] / sums[:, -1:].clamp(min=1e-12).sqrt()
+def _of_length_1(sums: Tensor, shared: bool = False) -> Tensor:
+    """Σ φ a over its length."""
+    return sums[:, : -2 if shared else -1] / _square(sums, shared).sqrt()
+
+
+def _square(sums: Tensor, shared: bool) -> Tensor:
+    """The squared length: Σ φ² q, and (Σ φ r)² where there is an r."""
+    square = sums[:, -1:] + (sums[:, -2:-1].square() if shared else 0.0)
+    return square.clamp(min=1e-12)
 
 
 def count_rows(rows: np.ndarray, texts: np.ndarray, number: int, height: int) -> sparse.csr_array:

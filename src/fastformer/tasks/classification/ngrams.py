@@ -99,9 +99,13 @@ class Features:
         self.grams = (grams[:, kept] @ sparse.diags_array(idf)).tocsr()  # words, n-grams
         self.squares = np.asarray(self.grams.multiply(self.grams).sum(axis=1), dtype=np.float32).reshape(-1)
         by_word_squared = sparse.csr_array((by_word.data**2, by_word.indices, by_word.indptr), by_word.shape)
-        lengths = np.sqrt(by_word_squared @ self.squares).clip(1e-6)
         characters = found[:, kept]
         characters.data *= idf[characters.indices]
+        # Where all texts point, each counted alike: what is in common to words lies along it.
+        mean = (1 / np.sqrt(by_word_squared @ self.squares).clip(1e-6)) @ characters
+        self.shared = (self.grams @ (mean / np.linalg.norm(mean).clip(1e-6))).astype(np.float32)
+        apart = (self.squares - self.shared**2).clip(0)
+        lengths = np.sqrt((by_word @ self.shared) ** 2 + by_word_squared @ apart).clip(1e-6)
         characters.data /= np.repeat(lengths, np.diff(characters.indptr))
         self.rows = sparse.hstack([block, characters], format="csr", dtype=np.float32)
         self.rows.indices = self.rows.indices.astype(np.int32)  # as the solver wants them
@@ -155,8 +159,9 @@ class Features:
         channel.words[:-1].copy_(torch.from_numpy(table[: self.vocabulary]))
         channel.pairs.copy_(torch.from_numpy(table[self.vocabulary :]))
         if len(of_grams):
-            channel.characters[:-1, :-1].copy_(torch.from_numpy(self.grams @ of_grams))
-            channel.characters[:-1, -1].copy_(torch.from_numpy(self.squares))
+            channel.characters[:-1, :-2].copy_(torch.from_numpy(self.grams @ of_grams))
+            channel.characters[:-1, -2].copy_(torch.from_numpy(self.shared))
+            channel.characters[:-1, -1].copy_(torch.from_numpy((self.squares - self.shared**2).clip(0)))
         channel.bias.copy_(torch.from_numpy(fitted.bias))
 
 
