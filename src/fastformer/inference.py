@@ -52,10 +52,15 @@ class TextRunner:
         for chunk in chunks(texts):
             yield self._run(chunk, output, each)
 
-    def warn_about_cut_texts(self) -> None:
-        """One line if any text was longer than the model's maximum."""
+    def notes(self) -> Iterator[str]:
+        """How many texts were longer than the model's maximum, if any were."""
         if self.cut:
-            say(f"{self.cut:,} texts were longer than the model's {self.max_length:,} tokens and were cut.")
+            yield cut_note(self.cut, self.max_length)
+
+    def warn_about_cut_texts(self) -> None:
+        """Say it."""
+        for note in self.notes():
+            say(note)
 
     def _run(self, texts: list[str], output: Callable[..., Tensor], each: Callable) -> list[np.ndarray]:
         parts = [texts[start : start + TOKENIZED_TEXTS] for start in range(0, len(texts), TOKENIZED_TEXTS)]
@@ -82,6 +87,12 @@ class TextRunner:
             for index, row in zip(batch, rows, strict=True):
                 results[index] = row
         return results
+
+
+def cut_note(cut: int, longest: int) -> str:
+    """The one way to say that texts were cut."""
+    were = "text was" if cut == 1 else "texts were"
+    return f"{cut:,} {were} longer than the model's {longest:,} tokens and cut there."
 
 
 def _in_turn(function: Callable, items: list) -> list:

@@ -10,9 +10,8 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
@@ -26,6 +25,7 @@ from transformers import (
 )
 
 from fastformer.data.batches import LengthBuckets, token_budget_batches
+from fastformer.engine.settings import TrainingSettings
 from fastformer.errors import Interrupted, UserError
 from fastformer.files import explain_full_disk, writing_text
 from fastformer.inference import BATCH_TOKENS
@@ -40,25 +40,6 @@ CHECKPOINT_SECONDS = 300
 LAZY_ROWS = 50_000  # from here on updating the rows of an embedding that a batch met is faster than updating all
 
 
-@dataclass(frozen=True)
-class TrainingSettings:
-    """How a model is trained; the optimizer is Adam (with decoupled weight decay where that is not zero)."""
-
-    epochs: int | None = None  # None in a preset: settled by the size of the data before training
-    batch_size: int | None = None
-    learning_rate: float | None = None
-    weight_decay: float = 0.0
-    betas: tuple[float, float] = (0.9, 0.999)
-    warmup: float = 0.0  # fraction of all steps
-    schedule: str = "linear"  # any of transformers' schedules
-    max_grad_norm: float = 1.0
-    fill_by: Literal["rows", "tokens"] = "rows"  # what batches have equally many of; `batch_size` is then the mean
-    table_rate: float = 1.0  # learning rate of the vectors of words, as a share of the others'
-    pretrained_rate: float = 1.0  # learning rate of `model.pretrained`, an encoder from elsewhere, as a share
-    lazy_embeddings: bool = False  # update only the rows of a large embedding that a batch met
-    seed: int = 0
-
-
 def train_model(
     model: PreTrainedModel,
     train: Dataset,
@@ -68,6 +49,7 @@ def train_model(
     collate: Callable,
     compute_metrics: Callable | None = None,
     best_metric: str,
+    shown: str | None = None,
     folder: Path,
     started: float,
     resume: bool = False,
@@ -76,10 +58,10 @@ def train_model(
     """Train `model` in place and leave it with the weights of its best epoch; return the log of every epoch.
 
     `best_metric` names the value of `compute_metrics` (larger is better) that picks the epoch, on `validation`, which
-    may also be a function that scores the model in a way of its own. `folder` keeps the checkpoints; the caller deletes
-    it once the run is saved; `started` is when the run began, by `time.monotonic`, earlier if it was interrupted, so
-    that a checkpoint knows how long it took. The datasets have `lengths`; one with `set_epoch` is told which epoch it
-    is read for.
+    may also be a function that scores the model in a way of its own; `shown` is the one on the progress bar. `folder`
+    keeps the checkpoints; the caller deletes it once the run is saved; `started` is when the run began, by
+    `time.monotonic`, earlier if it was interrupted, so that a checkpoint knows how long it took. The datasets have
+    `lengths`; one with `set_epoch` is told which epoch it is read for.
     """
     tune()
     checkpoint = last_complete_checkpoint(folder) if resume else None
@@ -121,7 +103,7 @@ def train_model(
         weight_decay=settings.weight_decay,
         rates=_rates(model, settings),
     )
-    watch = _Watch(show_progress, folder, started)
+    watch = _Watch(show_progress, folder, started, shown)
     trainer = _BucketTrainer(
         settings,
         validation if callable(validation) else None,
@@ -218,8 +200,9 @@ class _BucketTrainer(Trainer):
 class _Watch(TrainerCallback):
     """Shows progress, and asks for a checkpoint every few minutes or when a signal says to stop."""
 
-    def __init__(self, show: bool, folder: Path, started: float):
+    def __init__(self, show: bool, folder: Path, started: float, shown: str | None):
         self.show, self.folder, self.started, self.last_save = show, folder, started, time.monotonic()
+        self.shown = shown  # a bar has room for one score
         self.stopped = self.stopped_within_epoch = False
         self.bar = self.advance = None
         self.note = ""
@@ -276,9 +259,5 @@ class _Watch(TrainerCallback):
             self.advance(0, note=self.note)
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
-        # The score a person knows best; a bar has room for one.
-        shown = ("rouge1", "accuracy", "r2", "auc", "log_loss")
-        score = next((name for name in shown if f"eval_{name}" in metrics), None)
-        if score is None:
-            return
-        self.advance(0, note=f"{self.note}, validation {score} {metrics[f'eval_{score}']:.3f}")
+        if (score := metrics.get(f"eval_{self.shown}")) is not None:
+            self.advance(0, note=f"{self.note}, validation {self.shown} {score:.3f}")

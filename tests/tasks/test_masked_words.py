@@ -4,6 +4,7 @@ import io
 import json
 import math
 import signal
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,12 +19,15 @@ from fastformer.data.tokenizers import encode_batch, train_tokenizer
 from fastformer.errors import Interrupted, UserError
 from fastformer.run_folder import open_run
 from fastformer.tasks import classification
-from fastformer.tasks.masked_words import embed, evaluate, objective, predict, train
+from fastformer.tasks.masked_words import objective
 from fastformer.tasks.masked_words.objective import MaskedWordLearner, hide_at_random, hide_by_hash
-from fastformer.tasks.masked_words.verbs import Filler
+from fastformer.tasks.verbs import embed, evaluate, load, predict
+from fastformer.tasks.verbs import train as train_task
 from fastformer.warm_start import PAIRS, WORDS
 
 from .conftest import make_rows, write_csv
+
+train = partial(train_task, "masked-words")
 
 quiet = {"show_progress": False}
 ANIMALS = ["cat", "dog", "horse", "otter"]
@@ -158,7 +162,7 @@ def test_blanks_are_filled(run, tmp_path):
 @pytest.mark.parametrize("marked", [False, True])
 def test_the_text_around_a_blank_is_encoded_as_a_whole_text_is(run, marked):
     """With byte pairs a blank stands for its space too; special tokens stand around all of it, once."""
-    filler, text = Filler(open_run(run)), "the sum of the array"
+    filler, text = load(open_run(run)), "the sum of the array"
     filler.tokenizer = train_tokenizer("bpe", [text] * 9, vocab_size=400, min_frequency=1)
     if marked:
         marks = [(mark, filler.tokenizer.convert_tokens_to_ids(mark)) for mark in ("[UNK]", "[PAD]")]
@@ -231,9 +235,7 @@ class TestMistakes:
     def test_of_the_data(self, tmp_path):
         (tmp_path / "one.txt").write_text("only one text\n")
         self.check("no such file", train, "nothing.txt", output=tmp_path / "run")
-        self.check(
-            "one text leaves nothing", train, str(tmp_path / "one.txt"), output=tmp_path / "run", tokenizer="bpe"
-        )
+        self.check("one row leaves nothing", train, str(tmp_path / "one.txt"), output=tmp_path / "run", tokenizer="bpe")
         self.check("standard input", train, "-", output=tmp_path / "run")
         assert not (tmp_path / "run").exists()
 

@@ -61,6 +61,8 @@ RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as
 Texts = Annotated[
     str, typer.Argument(metavar="FILE", help="A table, a .txt of one text a line, or - for standard input.")
 ]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted training in --output.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is in --output when done.")]
 Repetitions = Annotated[int, typer.Option(min=1, help="Measured steps; their median counts.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads of torch [default: as torch chooses].")]
 InputFormat = Annotated[Format | None, typer.Option(help="Format of standard input; files say it by their name.")]
@@ -102,6 +104,13 @@ def print_table(title: str, rows: dict[str, dict[str, float]], columns: tuple[st
     Console().print(table)
 
 
+def print_shown(shown: Any) -> None:
+    """Print a table that a task gives, and its note."""
+    print_table(shown.title, shown.rows, shown.columns)
+    if shown.note:
+        print(shown.note)
+
+
 def print_summaries(title: str, result: dict[str, Any]) -> None:
     """Print ROUGE for people: a row a way to write summaries, half its 95% interval beside each mean."""
     from fastformer.tasks.summarization.metrics import ROUGE
@@ -119,7 +128,7 @@ def print_summaries(title: str, result: dict[str, Any]) -> None:
     print(f"Beam {result['beams']}, {result['documents_per_second']:.1f} documents a second.")
 
 
-def _cell(value: float | None) -> str:
-    if value is None:
-        return ""
+def _cell(value: float | str | None) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"

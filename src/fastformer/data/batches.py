@@ -94,6 +94,12 @@ class Subset(Dataset):
         """Labels in the order of `indices`."""
         return self.texts.labels[self.indices]
 
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """All that it consists of."""
+        labels = () if self.texts.labels is None else (self.texts.labels,)
+        return (self.indices, self.texts.offsets, *labels, self.texts.tokens)
+
 
 class Joined(Dataset):
     """Encoded texts of two files, those of the first before those of the second; without labels."""

@@ -22,7 +22,7 @@ from fastformer.cli import main
 from fastformer.data.tokenizers import encode_batch, load_tokenizer, train_tokenizer
 from fastformer.errors import Interrupted, UserError
 from fastformer.run_folder import open_run
-from fastformer.tasks import masked_words
+from fastformer.tasks import verbs as task_verbs
 from fastformer.tasks.summarization import embed, evaluate, predict, summarize, train, verbs
 from fastformer.tasks.summarization.course import plot_course
 from fastformer.tasks.summarization.data import encode_documents
@@ -334,7 +334,7 @@ def test_a_start_from_another_summarizer_takes_all_of_it(files, run_folder, tmp_
 
 def test_a_start_from_masked_words_takes_the_encoder_and_its_word_pairs(files, tmp_path):
     texts = write_jsonl(tmp_path / "texts.jsonl", ({"text": one["article"]} for one in make_documents(120, 0)))
-    masked_words.train(texts, output=tmp_path / "words", tokenizer="word", epochs=1, **quiet)
+    task_verbs.train("masked-words", texts, output=tmp_path / "words", tokenizer="word", epochs=1, **quiet)
     before = load_file(tmp_path / "words" / "model.safetensors")
     assert before[PAIRS].any()
     config = open_run(tmp_path / "words").load_config()

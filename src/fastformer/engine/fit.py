@@ -1,0 +1,213 @@
+"""One `fit` for every task: examples -> parts -> a trained model, resumable at any moment.
+
+A `Workspace` is the folder in which a training works, with what every task does there in the same way: the tokenizer
+that a resumed training finds again, texts as token ids in a file, a training of a model. A `Trained` is what comes
+out, and what a run folder holds.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
+
+from fastformer.data.batches import EncodedTexts, EncodedTextsWriter
+from fastformer.data.tokenizers import KINDS, encode_batch, load_tokenizer, train_tokenizer
+from fastformer.engine.settings import TaskSettings, unknown
+from fastformer.errors import UserError
+from fastformer.files import explain_full_disk
+from fastformer.inference import chunks
+from fastformer.machine import peak_memory_gb
+from fastformer.mixers import available_mixers
+from fastformer.progress import progress_bar, say
+from fastformer.resuming import begin, check_same_arrays, seconds_spent
+from fastformer.run_folder import Run
+from fastformer.training import train_model
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from fastformer.tasks.base import Parts, Task
+
+
+@dataclass
+class Trained:
+    """A trained model and what belongs to it."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    settings: TaskSettings
+    record: dict[str, Any]  # run.json
+    metrics: dict[str, Any]  # metrics.json
+    tables: dict[str, "pa.Table"] = field(default_factory=dict)  # NAME.parquet
+    name: str = "model"  # what messages call it
+    run: Run | None = None
+
+    @classmethod
+    def of(cls, run: Run, model_class: type[PreTrainedModel]) -> "Trained":
+        """What a run folder holds."""
+        from fastformer.tasks.base import declared
+
+        settings = settings_of(run, declared()[run.task].settings)
+        model, tokenizer = run.load_model(model_class), run.load_tokenizer()
+        return cls(model, tokenizer, settings, run.record, run.load_metrics(), name=str(run.folder), run=run)
+
+
+def settings_of(run: Run, kind: type[TaskSettings]) -> TaskSettings:
+    """The settings that a run was trained with."""
+    try:
+        return kind.from_record(run.record)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{run.folder}/run.json: its settings cannot be read ({error}); train the run again") from None
+
+
+class Workspace:
+    """Where a training works. `resume`: an interrupted one is continued."""
+
+    def __init__(self, folder: Path, *, resume: bool = False, show: bool = True):
+        self.folder, self.resume, self.show = folder, resume, show
+        self.started = time.monotonic()
+
+    def begin(self, settings: dict[str, Any]) -> None:
+        """Make the folder, or check that what is continued had the same settings."""
+        self.resume = begin(self.folder, settings, self.resume)
+        self.started -= seconds_spent(self.folder)
+
+    @property
+    def seconds(self) -> float:
+        """How long the training has worked, before an interruption too."""
+        return time.monotonic() - self.started
+
+    def watched(self, examples: Iterable[Any], title: str = "Reading") -> Iterator[Any]:
+        """The examples, while a progress bar counts them."""
+        with progress_bar(title, show=self.show) as advance:
+            for example in examples:
+                yield example
+                advance(1)
+
+    def tokenizer(
+        self,
+        choice: str,
+        texts: Iterable[str],
+        *,
+        max_length: int,
+        prepare: Callable[[PreTrainedTokenizerBase], None] = lambda tokenizer: None,
+        **training: Any,
+    ) -> PreTrainedTokenizerBase:
+        """A tokenizer trained on `texts`, all of which are read, or the saved one that `choice` names.
+
+        A resumed training has the very same one as before.
+        """
+        folder = self.folder / "tokenizer"
+        texts = iter(texts)
+        if folder.is_dir():
+            tokenizer = load_tokenizer(folder)
+        else:
+            tokenizer = train_tokenizer(choice, texts, **training) if choice in KINDS else load_tokenizer(choice)
+            prepare(tokenizer)
+            tokenizer.model_max_length = max_length
+            tokenizer.save_pretrained(folder)
+        for _ in texts:  # whoever counts on the way has counted all
+            pass
+        return tokenizer
+
+    def encode(
+        self,
+        name: str,
+        texts: Iterable[str],
+        tokenizer: PreTrainedTokenizerBase,
+        max_length: int,
+        *,
+        called: str | None = None,
+        total: int | None = None,
+    ) -> EncodedTexts:
+        """Token ids of all texts, in a file of the workspace; a line says how many were cut."""
+        cut = 0
+        path = self.folder / f"{name}.tokens"
+        with (
+            progress_bar("Encoding", total=total, show=self.show) as advance,
+            EncodedTextsWriter(path) as writer,
+        ):
+            for chunk in chunks(texts):
+                encoded, cut_here = encode_batch(tokenizer, chunk, max_length)
+                cut += cut_here
+                for ids in encoded:
+                    writer.add(ids)
+                advance(len(chunk))
+            written = writer.finish(None)
+        if cut:
+            where = "" if called is None else f"{called}: "
+            say(f"{where}{cut:,} of {len(written):,} texts were longer than {max_length:,} tokens and were cut.")
+        return written
+
+    def train(self, model: PreTrainedModel, parts: "Parts", *, part: str = "", **other: Any) -> list[dict[str, Any]]:
+        """Train a model in place; return the scores of every epoch. `part` names a second training beside the first."""
+        asked = {
+            "settings": parts.settings.training,
+            "collate": parts.collate,
+            "compute_metrics": parts.compute_metrics,
+            "best_metric": parts.score,
+            "shown": parts.scores[0],
+            "train": parts.train,
+            "validation": parts.validation,
+        } | other
+        history = train_model(
+            model,
+            asked.pop("train"),
+            asked.pop("validation"),
+            **asked,
+            folder=self.folder / part if part else self.folder,
+            started=self.started,
+            resume=self.resume,
+            show_progress=self.show,
+        )
+        return [
+            {name.removeprefix("eval_"): value for name, value in epoch.items() if name.startswith("eval_")}
+            for epoch in history
+        ]
+
+
+@contextmanager
+def explained_configuration() -> Iterator[None]:
+    """What a model's configuration says against a setting is said to the user."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise UserError(" ".join(str(error).split())) from error
+
+
+def check_mixers(*names: str | None) -> None:
+    """Refuse a method that nobody knows, before anything is read."""
+    for name in names:
+        if name is not None and name not in available_mixers():
+            raise UserError(unknown("mixer", name, available_mixers()))
+
+
+def fit(task: "Task", data: Mapping[str, Iterable[Any]], settings: TaskSettings, workspace: Workspace) -> Trained:
+    """Train a task on examples that can be read more than once.
+
+    `data` has `train`, and where they are given `validation`, `test` (whose labels are only checked) and further
+    sources. The workspace holds encoded data and checkpoints; the caller deletes it once the result is safe.
+    """
+    with explain_full_disk(workspace.folder):
+        workspace.begin({"task": task.name, **asdict(settings)})
+        parts = task.encode(data, settings, workspace)
+        check_same_arrays(workspace.folder, parts.fingerprint, workspace.resume)
+    set_seed(parts.settings.training.seed)
+    model = task.build(parts, workspace)
+    history = workspace.train(model, parts)
+    model, validation = task.finish(model, parts, history, workspace)
+    metrics = {
+        "train_seconds": round(workspace.seconds, 1),
+        "peak_memory_gb": peak_memory_gb(),
+        "rows": parts.rows,
+        **parts.about,
+        "parameters": model.num_parameters(),
+        "validation": validation,
+        "epochs": history,
+    }
+    record = {"task": task.name, **parts.settings.record(), **parts.record}
+    return Trained(model.eval(), parts.tokenizer, parts.settings, record, metrics, parts.tables)

@@ -1,0 +1,203 @@
+"""Settings of a task: one dataclass whose fields are at once command-line options, keys of a preset, and the record.
+
+    @dataclass(frozen=True)
+    class Settings(TaskSettings):
+        max_length: int = option(512, "Cut texts after so many tokens.", least=1)
+
+A field without `option` is a key of presets and of the record only. Presets are data: `presets.toml` beside the task
+has one table per preset. `like` names another preset to start from, and a table `when.FIELD.VALUE` changes a preset
+where a field has that value:
+
+    [paper]
+    max_length = 1024
+    [paper.when.mixer.transformer]
+    max_length = 512
+
+Nothing here imports torch: `--help` must not wait for it.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from fastformer.errors import UserError
+
+_ABSENT = object()
+
+
+@dataclass(frozen=True)
+class Option:
+    """What the command line says of a field."""
+
+    help: str
+    name: str | None = None  # on the command line, and as a key of run.json, where it is not the field's own
+    also: tuple[str, ...] = ()  # further names on the command line
+    least: float | None = None
+    metavar: str | None = None
+    place: Literal["settings", "record", "data"] = "settings"  # where run.json has it
+
+
+def option(default: Any = _ABSENT, help: str = "", **about: Any) -> Any:
+    """A field that is an option too; without a default every preset must give it."""
+    given = {} if default is _ABSENT else {"default": default}
+    return field(**given, metadata={"option": Option(help, **about)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings:
+    """How a model is trained; the optimizer is Adam (with decoupled weight decay where that is not zero)."""
+
+    # None in a preset: settled by the size of the data before training.
+    epochs: int | None = option(None, "Passes over the training data.", least=1)
+    batch_size: int | None = option(None, "Rows per step.", least=1)
+    learning_rate: float | None = option(None, "Adam's learning rate.", least=1e-9)
+    weight_decay: float = 0.0
+    betas: tuple[float, float] = (0.9, 0.999)
+    warmup: float = 0.0  # fraction of all steps
+    schedule: str = "linear"  # any of transformers' schedules
+    max_grad_norm: float = 1.0
+    fill_by: Literal["rows", "tokens"] = "rows"  # what batches have equally many of; `batch_size` is then the mean
+    table_rate: float = 1.0  # learning rate of the vectors of words, as a share of the others'
+    pretrained_rate: float = 1.0  # learning rate of `model.pretrained`, an encoder from elsewhere, as a share
+    lazy_embeddings: bool = False  # update only the rows of a large embedding that a batch met
+    seed: int = option(0, "Random seed: the same seed gives the same model.", least=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSettings:
+    """What every task has."""
+
+    training: TrainingSettings = TrainingSettings()
+    model: dict[str, Any] = field(default_factory=dict)  # fields of the model's configuration
+
+    def with_options(self, **given: Any) -> Self:
+        """A copy with every setting that is given (not None): of the task, of its `training`, or keys of `model`."""
+        own, training, known = {}, {}, {one.name for one in fields(self)}
+        for name, value in given.items():
+            if name not in known | set(_TRAINING):
+                raise UserError(unknown("setting", name, sorted(known | set(_TRAINING))))
+            if value is not None:
+                (training if name in _TRAINING else own)[name] = _plain(value)
+        if "model" in own:
+            own["model"] = {**self.model, **own["model"]}
+        if isinstance(own.get("training"), TrainingSettings):
+            training = asdict(own["training"]) | training
+        return replace(self, **own | {"training": replace(self.training, **training)})
+
+    def record(self) -> dict[str, Any]:
+        """What run.json has of it: `settings`, `data`, and at the top what a person looks for first."""
+        placed: dict[str, dict[str, Any]] = {"settings": {}, "data": {}, "record": {}}
+        values = asdict(self)
+        for one in fields(self):
+            about = one.metadata.get("option")
+            where, name = (about.place, about.name or one.name) if about else ("settings", one.name)
+            placed[where][name.replace("-", "_")] = values[one.name]
+        return {**placed["record"], "settings": placed["settings"], "data": placed["data"]}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Self:
+        """The settings that a run.json tells of; keys of other versions are passed over."""
+        places = {"settings": record["settings"], "data": record.get("data", {}), "record": record}
+        found = {}
+        for one in fields(cls):
+            about = one.metadata.get("option")
+            where, name = (about.place, about.name or one.name) if about else ("settings", one.name)
+            if (key := name.replace("-", "_")) in places[where]:
+                value = places[where][key]
+                found[one.name] = tuple(value) if isinstance(value, list) else value
+        training = {name: value for name, value in found["training"].items() if name in _TRAINING}
+        training |= {name: tuple(value) for name, value in training.items() if isinstance(value, list)}
+        return cls(**found | {"training": TrainingSettings(**training)})
+
+
+_TRAINING = {one.name: one for one in fields(TrainingSettings)}
+
+
+def options_of(settings: type) -> dict[str, tuple[Any, Option]]:
+    """The options of a dataclass by field name, with their types: its own, and those of `training` behind them."""
+    found = {one.name: (one.type, one.metadata["option"]) for one in fields(settings) if "option" in one.metadata}
+    if any(one.name == "training" for one in fields(settings)):
+        found |= {
+            name: (one.type, one.metadata["option"])
+            for name, one in _TRAINING.items()
+            if "option" in one.metadata and name not in found
+        }
+    return found
+
+
+class Presets(Mapping[str, dict[str, Any]]):
+    """The presets of a task, read from a TOML file when one is asked for; without a file there is one, `default`.
+
+    A file may be another task's (`borrowed`): then keys that mean nothing here are passed over.
+    """
+
+    def __init__(self, settings: type[TaskSettings], path: Path, borrowed: bool = False):
+        self.settings, self.path, self.borrowed = settings, path, borrowed
+
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        """The keys of a preset, with those of the preset that it is `like`."""
+        tables = self._tables()
+        if name not in tables:
+            raise UserError(unknown("preset", name, list(tables)))
+        own = dict(tables[name])
+        return own if "like" not in own else _merged(self[own.pop("like")], own)
+
+    def __iter__(self):
+        return iter(self._tables())
+
+    def __len__(self) -> int:
+        return len(self._tables())
+
+    def _tables(self) -> dict[str, dict[str, Any]]:
+        if not self.path.is_file():
+            return {"default": {}}
+        return tomllib.loads(self.path.read_text(encoding="utf-8"))
+
+    def get_settings(self, name: str, **given: Any) -> TaskSettings:
+        """The settings of a preset, changed as its `when` tables say and then by what is `given`."""
+        keys = dict(self[name])
+        when = keys.pop("when", {})
+        settings = self._made(keys)
+        chosen = settings.with_options(**given)
+        for field_name, cases in when.items():
+            keys = _merged(keys, cases.get(str(getattr(chosen, field_name)), {}))
+        return self._made(keys).with_options(**given)
+
+    def _made(self, keys: dict[str, Any]) -> TaskSettings:
+        known = {one.name for one in fields(self.settings)}
+        if self.borrowed:
+            keys = {name: value for name, value in keys.items() if name in known}
+        keys = {name: tuple(value) if isinstance(value, list) else value for name, value in keys.items()}
+        training = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in keys.pop("training", {}).items()
+        }
+        return self.settings(**keys, training=TrainingSettings(**training))
+
+
+def _merged(base: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """`base` changed by `more`, table by table."""
+    merged = dict(base)
+    for name, value in more.items():
+        both = isinstance(value, dict) and isinstance(base.get(name), dict)
+        merged[name] = _merged(base[name], value) if both else value
+    return merged
+
+
+def unknown(what: str, given: str, known: Iterable[str]) -> str:
+    """What is said of a name that nobody knows: the nearest one, and all of them."""
+    known = list(known)
+    near = difflib.get_close_matches(str(given), known, n=1)
+    return f"unknown {what} {given!r}; {f'did you mean {near[0]!r}? C' if near else 'c'}hoose from {', '.join(known)}"
+
+
+def options_given(options: type, given: Mapping[str, Any]) -> Any:
+    """An instance of a dataclass of options, from those that are given (not None)."""
+    return options(**{name: value for name, value in given.items() if value is not None})
+
+
+def _plain(value: Any) -> Any:
+    """A number of NumPy's, as a grid search may give, as one of Python's, which JSON can hold."""
+    return value.item() if hasattr(value, "item") else value

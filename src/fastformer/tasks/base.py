@@ -1,0 +1,259 @@
+"""The contract of a task: what a task says of itself, and what everything else is built on.
+
+A task is a folder with two doors. `declaration.py` says what it is called, what can be set, and what the command line
+tells of it; it imports nothing heavy, so that `--help` is there at once. `task.py` has the `Task`, which reads, encodes
+and builds, and its `Predictor`, a trained model that answers. Settings, fitting, resuming, run folders, cards, the
+command line and scoring are written once, for all tasks (`engine`, `tasks/verbs.py`, `cli`).
+
+    read     a source -> examples, which can be read more than once
+    encode   examples -> `Parts`: what to train and to choose the epoch on, and a fingerprint for resuming
+    build    parts -> a model with random weights
+    finish   the trained model -> the model that is kept (calibration, further parts); by default itself
+    predictor  a `Trained` -> a `Predictor`: `predict`, `vectors`, `evaluate`, `notes`
+"""
+
+import importlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fastformer.engine.settings import Presets, TaskSettings, unknown
+from fastformer.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from fastformer.engine.fit import Trained, Workspace
+    from fastformer.run_folder import Run
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """Of a verb that a task has no options for."""
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What is known of a task before it does anything."""
+
+    name: str  # the verb `train NAME`, and run.json["task"]
+    help: str  # of that verb, in Markdown; its first line stands in the list of tasks
+    settings: type[TaskSettings]
+    task: str  # where the task is: `package.module:Class`
+    presets_file: Path
+    data_help: str  # what --train may be
+    held_out: str  # what the epoch is chosen on where no --validation is given
+    test_help: str | None = "Data that is only scored, at the end."  # None: nothing can be given
+    sources: Mapping[str, str] = field(default_factory=dict)  # further data of a training, and the help of its option
+    many_files: bool = False  # --train may be given several times
+    borrows_presets: bool = False  # the file is another task's
+    unit: str = "row"  # what it is trained on, for "12 s for 4,000 rows"
+    predicting: type = NoOptions  # options of `predict`
+    evaluating: type = NoOptions  # options of `evaluate`
+    predict_help: str = ""  # what `predict` writes for it
+    embed_help: str = ""  # what a vector is of
+
+    @cached_property
+    def presets(self) -> Presets:
+        """Its settings by name."""
+        return Presets(self.settings, self.presets_file, self.borrows_presets)
+
+    def load(self) -> "Task":
+        """Import the task."""
+        module, _, name = self.task.partition(":")
+        return getattr(importlib.import_module(module), name)(self)
+
+
+_DECLARED: dict[str, Declaration] = {}
+
+
+def register(declaration: Declaration) -> Declaration:
+    """Make a task known by its name."""
+    _DECLARED[declaration.name] = declaration
+    return declaration
+
+
+def declared() -> dict[str, Declaration]:
+    """All tasks by name."""
+    import fastformer.tasks  # noqa: F401  registers those that come with the package
+
+    return dict(_DECLARED)
+
+
+def get_task(name: str) -> "Task":
+    """The task called `name`."""
+    known = declared()
+    if name not in known:
+        raise UserError(unknown("task", name, known))
+    return known[name].load()
+
+
+@dataclass(kw_only=True)
+class Parts:
+    """What `encode` makes of the data; tasks add what is their own.
+
+    The datasets have `lengths`; one with `set_epoch` is told which epoch it is read for. `validation` may also be a
+    function that scores the model in a way of its own; otherwise `compute_metrics` scores what the model gives for it.
+    """
+
+    settings: TaskSettings  # with what the size of the data settles
+    tokenizer: "PreTrainedTokenizerBase"
+    train: Any
+    validation: Any
+    collate: Callable
+    score: str  # picks the epoch; larger is better
+    scores: Sequence[str]  # what people are told, the one on the progress bar first
+    fingerprint: Mapping[str, Sequence["np.ndarray"]]  # training on other data cannot be resumed
+    rows: dict[str, int]
+    compute_metrics: Callable | None = None
+    about: dict[str, Any] = field(default_factory=dict)  # further entries of metrics.json
+    record: dict[str, Any] = field(default_factory=dict)  # further entries of run.json
+    tables: dict[str, "pa.Table"] = field(default_factory=dict)  # kept in the run as NAME.parquet
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a task adds to the card of a run; the template is `runs/card.md`."""
+
+    what: str  # the first paragraph: what it predicts
+    usage: str  # Markdown: how to use it
+    tags: Sequence[str] = ()
+    pipeline_tag: str | None = None
+    notes: Sequence[str] = ()  # sentences behind "Trained on …"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A table for people: a row per name, a column per score; a note stands below it."""
+
+    title: str
+    rows: Mapping[str, Mapping[str, Any]]
+    columns: Sequence[str]
+    note: str = ""
+
+
+class Task(ABC):
+    """What a task must give. `declaration` is what it says of itself."""
+
+    def __init__(self, declaration: Declaration):
+        self.declaration = declaration
+
+    @property
+    def name(self) -> str:
+        """The verb `train NAME`, and run.json["task"]."""
+        return self.declaration.name
+
+    def settings(self, preset: str | TaskSettings = "default", **given: Any) -> TaskSettings:
+        """The settings of a preset, or settings of one's own, with what is given (not None), checked."""
+        if isinstance(preset, TaskSettings):
+            return self.check(preset.with_options(**given))
+        return self.check(self.declaration.presets.get_settings(preset, **given))
+
+    def check(self, settings: TaskSettings) -> TaskSettings:
+        """Refuse settings that do not go together, before anything is read; settle what follows from others."""
+        return settings
+
+    @abstractmethod
+    def read(
+        self, source: Any, split: str, settings: TaskSettings, *, labelled: bool = True, format: str | None = None
+    ) -> Iterable[Any]:
+        """Examples of a source, which can be read more than once; a wrong file or column fails here.
+
+        A source is what the command line takes, or a list of dictionaries.
+        """
+
+    @abstractmethod
+    def encode(self, data: Mapping[str, Iterable[Any]], settings: TaskSettings, workspace: "Workspace") -> Parts:
+        """What to train on. `data` has `train`, and where they are given `validation`, `test` and further sources."""
+
+    @abstractmethod
+    def build(self, parts: Parts, workspace: "Workspace") -> "PreTrainedModel":
+        """A model to train; the seed is set."""
+
+    def finish(
+        self, model: "PreTrainedModel", parts: Parts, history: list[dict[str, float]], workspace: "Workspace"
+    ) -> tuple["PreTrainedModel", dict[str, float]]:
+        """The model that is kept, and its scores on the validation data: by default those of its best epoch."""
+        best = max(history, key=lambda scores: scores[parts.score])
+        return model, {name: best[name] for name in parts.scores if name in best}
+
+    def load(self, run: "Run") -> "Predictor":
+        """A run, ready to answer."""
+        from fastformer.engine.fit import Trained
+
+        return self.predictor(Trained.of(run, self.model_class(run.record)))
+
+    @abstractmethod
+    def model_class(self, record: Mapping[str, Any]) -> type["PreTrainedModel"]:
+        """What a run's weights are weights of."""
+
+    @abstractmethod
+    def predictor(self, trained: "Trained") -> "Predictor":
+        """A trained model, ready to answer."""
+
+    @abstractmethod
+    def card(self, trained: "Trained", name: str) -> Card:
+        """What the run's README says of this task."""
+
+    def trained_tables(self, metrics: Mapping[str, Any], title: str) -> Iterator[Shown]:
+        """What is printed after a training."""
+        rows = {part: metrics[part] for part in ("validation", "test") if part in metrics}
+        yield Shown(title, rows, tuple(metrics["validation"]))
+
+    def evaluated_tables(self, result: Mapping[str, Any], title: str) -> Iterator[Shown]:
+        """What is printed after an evaluation."""
+        numbers = {name: value for name, value in result.items() if isinstance(value, int | float)}
+        yield Shown(title, {"": numbers}, tuple(numbers))
+
+
+class Predictor(ABC):
+    """A trained model that answers: what Python, `predict`, a server and a cluster's worker hold.
+
+    Examples are what the task's `read` gives, or dictionaries, or where one text is all there is, strings. Answers
+    come in their order, and do not depend on each other.
+    """
+
+    show = False  # progress
+
+    def __init__(self, trained: "Trained"):
+        self.trained = trained
+        self.model, self.tokenizer, self.settings = trained.model, trained.tokenizer, trained.settings
+
+    @abstractmethod
+    def predict(self, examples: Iterable[Any], options: Any = None) -> Iterator[dict[str, Any]]:
+        """An answer per example."""
+
+    def vectors(self, examples: Iterable[Any]) -> Iterator["np.ndarray"]:
+        """A vector per example."""
+        raise UserError(f"{self.trained.name}: a run of {self.trained.record['task']} has no vectors")
+
+    @property
+    def width(self) -> int:
+        """Numbers of a vector."""
+        return self.model.config.hidden_size
+
+    def vector_ids(self, examples: Iterable[Any]) -> list[str] | None:
+        """Whose vectors they are, where examples have names."""
+        return None
+
+    @abstractmethod
+    def evaluate(self, examples: Iterable[Any], options: Any = None) -> dict[str, Any]:
+        """Scores on labelled examples."""
+
+    def notes(self) -> Iterator[str]:
+        """What should be said once all is answered: that texts were cut, for example."""
+        return iter(())
+
+    def line(self, answer: dict[str, Any]) -> str:
+        """An answer as it is written: JSON."""
+        return json.dumps(answer, ensure_ascii=False)
+
+    def wrote(self, path: Path) -> None:
+        """Called when answers are in a file; by default nothing is added."""
+        return None

@@ -1,0 +1,212 @@
+"""The verbs, once for all tasks: train, evaluate, predict and embed, on sources and run folders."""
+
+import itertools
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, TextIO
+
+from fastformer.engine.fit import Trained, Workspace, fit
+from fastformer.engine.settings import TaskSettings, options_given, options_of
+from fastformer.errors import Interrupted, UserError
+from fastformer.files import writing_text
+from fastformer.progress import progress_bar, say
+from fastformer.run_folder import CHECKPOINTS, Run, claim_output, open_run, save_results, save_run, unharmed
+from fastformer.runs.card import write_card
+from fastformer.tasks.base import Predictor, Task, declared, get_task
+from fastformer.vectors import write_vectors
+
+AT_ONCE = 256  # answers between two moves of the progress bar
+
+
+def train(
+    task: str,
+    train: Any,
+    validation: Any = None,
+    test: Any = None,
+    *,
+    output: str | Path,
+    preset: str | TaskSettings = "default",
+    resume: bool = False,
+    overwrite: bool = False,
+    show_progress: bool = True,
+    **given: Any,
+) -> dict[str, Any]:
+    """Train a task on its data and leave a run folder; return its metrics.
+
+    Without `validation` a part of `train` chooses the epoch. `test` is only scored, at the end, when the model is safe.
+    `given` are settings of the task and its further sources; `preset` is a name, or settings of one's own.
+    """
+    taught = get_task(task)
+    declaration = taught.declaration
+    further = {name: given.pop(name, None) for name in declaration.sources}
+    sources = {"train": train, "validation": validation, "test": test, **further}
+    sources = {name: source for name, source in sources.items() if source is not None}
+    if test is not None and declaration.test_help is None:
+        raise UserError(f"{task} has no test data: score the run with `fastformer evaluate` afterwards")
+    for source in sources.values():
+        if source == "-" or (isinstance(source, list | tuple) and "-" in source):
+            raise UserError("training reads its data more than once: give files, not standard input")
+    settings = taught.settings(preset, **given)
+    folder = claim_output(output, resume=resume, overwrite=overwrite)
+    with unharmed(folder):
+        data = {split: taught.read(source, split, settings) for split, source in sources.items()}
+        trained = fit(taught, data, settings, Workspace(folder / CHECKPOINTS, resume=resume, show=show_progress))
+        trained.record["preset"] = preset if isinstance(preset, str) else "custom"
+        told = {name: _told(source) for name, source in {"validation": None, "test": None, **sources}.items()}
+        trained.record["data"] = {**told, **trained.record["data"]}
+        save(taught, trained, folder)
+        if test is not None:
+            _score_test(taught, trained, folder, data["test"], str(test), show_progress)
+    return trained.metrics
+
+
+def _told(source: Any) -> Any:
+    """A source as run.json has it: named, if it has a name."""
+    if source is None or isinstance(source, str):
+        return source
+    if isinstance(source, Path):
+        return str(source)
+    return [str(one) for one in source] if all(isinstance(one, str | Path) for one in source) else None
+
+
+def save(task: Task, trained: Trained, folder: Path) -> None:
+    """Leave a run folder."""
+    card = write_card(task, trained, folder.resolve().name)
+    save_run(
+        folder,
+        trained.model,
+        trained.tokenizer,
+        record=trained.record,
+        metrics=trained.metrics,
+        card=card,
+        tables=trained.tables,
+    )
+
+
+def _score_test(task: Task, trained: Trained, folder: Path, examples: Any, called: str, show_progress: bool) -> None:
+    """Score the saved run on its test data; whatever happens, the model is safe."""
+    predictor = load(open_run(folder), show_progress)
+    try:
+        found = predictor.evaluate(examples)
+    except KeyboardInterrupt:
+        again = f"`fastformer evaluate {folder} {called}` scores it"
+        raise Interrupted(f"stopped while {called} was scored; the model is in {folder}, and {again}") from None
+    _say_notes(predictor)
+    trained.metrics["test"] = found
+    if "rows" in found:
+        trained.metrics["rows"]["test"] = found["rows"]
+    save_results(folder, trained.metrics, write_card(task, trained, folder.resolve().name))
+
+
+def load(run: Run | str | Path, show_progress: bool = False) -> Predictor:
+    """A run, ready to answer."""
+    run = run if isinstance(run, Run) else open_run(run)
+    predictor = get_task(run.task).load(run)
+    predictor.show = show_progress
+    return predictor
+
+
+def evaluate(
+    run: Run | str | Path,
+    source: Any,
+    *,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    show_progress: bool = True,
+    **options: Any,
+) -> dict[str, Any]:
+    """Score a run on labelled data. Columns are those of the training unless given."""
+    run = run if isinstance(run, Run) else open_run(run)
+    task = get_task(run.task)
+    chosen = options_for(run.task, "evaluating", options)
+    if source == "-":
+        raise UserError("scoring needs a file: standard input does not say which column is the label")
+    predictor = load(run, show_progress)
+    settings = _columns(predictor, text_column, label_column)
+    result = predictor.evaluate(task.read(source, "test", settings), chosen)
+    _say_notes(predictor)
+    return result
+
+
+def predict(
+    run: Run | str | Path,
+    source: Any,
+    output: str | Path | TextIO | None = None,
+    *,
+    text_column: str | None = None,
+    format: str | None = None,
+    show_progress: bool = True,
+    **options: Any,
+) -> int:
+    """Write an answer per example, in their order; return how many. Without `output` they go to standard output."""
+    run = run if isinstance(run, Run) else open_run(run)
+    task = get_task(run.task)
+    chosen = options_for(run.task, "predicting", options)
+    predictor = load(run, show_progress)
+    settings = _columns(predictor, text_column, None)
+    examples = task.read(source, "test", settings, labelled=False, format=format)
+    count = 0
+    path = output if isinstance(output, str | Path) else None
+    destination = nullcontext(output or sys.stdout) if path is None else writing_text(path)
+    with destination as out, progress_bar("Predicting", show=show_progress) as advance:
+        for answers in _batched(predictor.predict(examples, chosen)):
+            out.writelines(predictor.line(answer) + "\n" for answer in answers)
+            count += len(answers)
+            advance(len(answers))
+    if path is not None:
+        predictor.wrote(Path(path))
+    _say_notes(predictor)
+    return count
+
+
+def embed(
+    run: Run | str | Path,
+    source: Any,
+    output: str | Path,
+    *,
+    text_column: str | None = None,
+    format: str | None = None,
+    show_progress: bool = True,
+) -> tuple[int, int]:
+    """Write a vector per example to `.npy` or `.parquet`, in their order; return their number and width."""
+    run = run if isinstance(run, Run) else open_run(run)
+    task = get_task(run.task)
+    predictor = load(run, show_progress)
+    examples = task.read(source, "test", _columns(predictor, text_column, None), labelled=False, format=format)
+    vectors = predictor.vectors(examples)
+    count = write_vectors(output, vectors, predictor.width, show_progress, ids=predictor.vector_ids(examples))
+    _say_notes(predictor)
+    return count, predictor.width
+
+
+def options_for(task: str, verb: str, given: Mapping[str, Any]) -> Any:
+    """The options of a verb (`predicting`, `evaluating`) as a task has them; those of other tasks are refused."""
+    kind = getattr(declared()[task], verb)
+    known = options_of(kind)
+    for name, value in given.items():
+        if value is not None and name not in known:
+            raise UserError(f"--{name.replace('_', '-')}: a run of {task} has no use for it; leave it out")
+    return options_given(kind, {name: value for name, value in given.items() if name in known})
+
+
+def _columns(predictor: Predictor, text_column: str | None, label_column: str | None) -> TaskSettings:
+    """The settings of a run, with other columns to read where they are given."""
+    given = {"text_column": text_column, "label_column": label_column}
+    given = {name: value for name, value in given.items() if value is not None}
+    for name in given:
+        if name not in options_of(type(predictor.settings)):
+            task = predictor.trained.record["task"]
+            raise UserError(f"--{name.replace('_', '-')}: data of {task} has fixed columns; leave it out")
+    return predictor.settings.with_options(**given)
+
+
+def _batched(answers: Iterator[Any]) -> Iterable[list[Any]]:
+    while some := list(itertools.islice(answers, AT_ONCE)):
+        yield some
+
+
+def _say_notes(predictor: Predictor) -> None:
+    for note in predictor.notes():
+        say(note)
