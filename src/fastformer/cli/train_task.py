@@ -57,7 +57,7 @@ def _parameters(declaration: Declaration) -> typing.Iterator[inspect.Parameter]:
         yield _parameter("test", str | None, typer.Option(help=declaration.test_help), None)
     for name, help in declaration.sources.items():
         yield _parameter(name, str | None, typer.Option(help=help), None)
-    presets = f"{', '.join(declaration.presets)}."
+    presets = f"{', '.join(declaration.presets)}, or a .toml file with settings of your own."
     yield _parameter("preset", str, typer.Option(help=presets), "default")
     default = declaration.presets.get_settings("default")
     for name, (kind, option) in options_of(declaration.settings).items():
