@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastformer.data import formats
+from fastformer.data import formats, tables
 from fastformer.data.tables import Row, detect_label_kind, read_rows
 
 from .table_files import error_of, write, write_table
@@ -166,8 +166,17 @@ def test_labels_are_not_looked_at_when_they_are_not_wanted(tmp_path):
         ("a.jsonl", '{"text": "x", "label": 3}', "single"),
     ],
 )
-def test_label_kind_is_detected_from_the_first_rows(tmp_path, name, data, kind):
+def test_label_kind_is_detected(tmp_path, name, data, kind):
     assert detect_label_kind(write(tmp_path / name, data)) == kind
+
+
+def test_several_labels_are_found_however_late_they_come(tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setattr(tables, "say", said.append)
+    path = write(tmp_path / "a.csv", "text,label\n" + "x,a\n" * 3000 + "y,a|b\n")
+    assert detect_label_kind(path) == "multi"
+    [line] = said
+    assert "line 3002: the first row with several labels" in line
 
 
 # ---- columns ---------------------------------------------------------------------------------------------------------
