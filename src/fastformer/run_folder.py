@@ -48,6 +48,10 @@ _ASIDE = ".saving"
 _OPTIONAL = ("model.safetensors", MODEL_FILE, "generation_config.json", "news.parquet", "course.png")
 
 
+class InUse(UserError):
+    """Another command is writing to the folder: it will be done some time."""
+
+
 @dataclass
 class Run:
     """An opened run folder. `record` is its run.json."""
@@ -215,7 +219,7 @@ def _locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UserError(f"{folder}: another command is writing there; wait for it, or give another place") from None
+            raise InUse(f"{folder}: another command is writing there; wait for it, or give another place") from None
         except OSError:  # a file system without locks
             pass
         yield
