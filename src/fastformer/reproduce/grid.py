@@ -28,7 +28,7 @@ from fastformer.errors import Interrupted, UserError
 from fastformer.files import digest, writing_text
 from fastformer.progress import console, progress_bar, say
 from fastformer.resuming import OtherRun
-from fastformer.run_folder import CHECKPOINTS, RUN_FILE, InUse, last_complete_checkpoint, open_run
+from fastformer.run_folder import CHECKPOINTS, RUN_FILE, InUse, finish_saving, last_complete_checkpoint, open_run
 
 Metrics = dict[str, Any]
 WAIT_SECONDS = 5  # before a run that another command is making is looked at again
@@ -119,6 +119,7 @@ def train_or_go_on(folder: Path, train: Callable[..., Metrics]) -> Metrics:
 
     A checkpoint is gone on from where it fits; one that a file elsewhere or another version has made is not.
     """
+    finish_saving(folder)
     if (folder / RUN_FILE).is_file():  # done, but stopped before its result was written
         return open_run(folder).load_metrics()
     if last_complete_checkpoint(folder / CHECKPOINTS) is not None:
