@@ -2,10 +2,8 @@ import csv
 import gzip
 import io
 import json
-import os
 import sys
 import tracemalloc
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,7 +17,6 @@ from fastformer.data.tables import Row, detect_label_kind, read_rows
 from .table_files import error_of, write, write_table
 
 ROWS = [Row("good, very good", "pos"), Row("line one\nline two", "neg"), Row('she said "no"\t…', "neg"), Row("", "pos")]
-DATA = Path(os.environ.get("FASTFORMER_DATA") or Path(__file__).parents[2].parent / "shared" / "data")
 
 
 FORMATS = ["csv", "tsv", "jsonl", "ndjson", "json", "parquet"]
@@ -117,11 +114,9 @@ def test_reading_is_lazy_and_holds_little(tmp_path):
         assert peak < 8e6, path
 
 
-def test_the_real_reviews_are_all_read():
-    path = DATA / "imdb" / "train.jsonl.gz"
-    if not path.exists():
-        pytest.skip("no real data here: set FASTFORMER_DATA to the folder that holds imdb/train.jsonl.gz")
-    labels = [row.label for row in read_rows(path)]
+@pytest.mark.slow
+def test_the_real_reviews_are_all_read(data):
+    labels = [row.label for row in read_rows(data / "imdb" / "train.jsonl.gz")]
     assert len(labels) == 25_000
     assert set(labels) == {"1", "2", "3", "4", "7", "8", "9", "10"}
 

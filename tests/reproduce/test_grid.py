@@ -147,9 +147,9 @@ class TestGoingOn:
             train_or_go_on(interrupted, train)
 
 
-def test_another_glove_file_of_the_same_name_and_size_is_another_run(data, tmp_path):
+def test_another_glove_file_of_the_same_name_and_size_is_another_run(things, tmp_path):
     scale, [variant, *_] = load_scale("small"), load_recipe("table-classification")["variants"]
-    prepared = prepare(parse_data([data])[0], scale, tmp_path / "out", show_progress=False)
+    prepared = prepare(parse_data([things])[0], scale, tmp_path / "out", show_progress=False)
     for place, numbers in (("one", "1 2"), ("two", "3 4"), ("copy", "1 2")):
         (tmp_path / place).mkdir()
         (tmp_path / place / "glove.txt").write_text(f"cat {numbers}\n")
