@@ -22,7 +22,7 @@ from fastformer.int8 import to_int8
 from fastformer.modeling import FastformerForSequenceClassification
 from fastformer.modeling.heads import with_doubt
 from fastformer.onnx_model import LOGITS, MODEL_FILE, TEXT_VECTOR, OnnxClassifier
-from fastformer.run_folder import Run, claim_output, open_run, unharmed, writing_run
+from fastformer.run_folder import Run, claim_output, holds_anything, open_run, unharmed, writing_run
 from fastformer.version import __version__
 
 FORMATS = ("onnx",)
@@ -108,7 +108,7 @@ def _claim(run: Run, output: str | Path | None, int8: bool, overwrite: bool) -> 
     if folder.resolve() == source:
         raise UserError(f"{folder}: is the run itself; give --output another folder")
     claim_output(folder, resume=False, overwrite=overwrite)
-    if folder.is_dir() and any(folder.iterdir()) and not open_run(folder).is_export:
+    if holds_anything(folder) and not open_run(folder).is_export:
         raise UserError(f"{folder}: holds a trained run, which an export must not replace; give another --output")
     return folder
 

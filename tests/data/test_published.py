@@ -69,6 +69,20 @@ class TestAmazon:
         path = self.file(tmp_path / "reviews.json.gz", [repr(one) for one in self.records()])
         assert list(read_rows(path)) == self.ROWS
 
+    @pytest.mark.parametrize(
+        "first",
+        [
+            {"text": 'the columns "reviewText" and "overall" of Amazon', "label": "a"},
+            {"reviewText": "mine", "overall": "a"},
+        ],
+        ids=["mentions them", "has two of them"],
+    )
+    def test_a_users_own_table_is_not_read_leniently(self, tmp_path, said, first):
+        path = write(tmp_path / "mine.jsonl", json.dumps(first) + "\n{broken\n")
+        with pytest.raises(UserError, match=r"mine\.jsonl, line 2"):
+            list(read_rows(path))
+        assert not said
+
     def test_another_column_is_chosen_by_name(self, tmp_path):
         path = self.file(tmp_path / "reviews.json.gz", [json.dumps(one) for one in self.records()])
         assert {row.text for row in read_rows(path, text_column="summary")} == {"Gotta have GPS!"}

@@ -18,7 +18,9 @@ from fastformer.cli import app
 from fastformer.errors import Interrupted, UserError
 from fastformer.modeling import FastformerForConversion
 from fastformer.run_folder import open_run
-from fastformer.tasks.conversion import embed, evaluate, predict, train
+from fastformer.tasks.classification import calibration
+from fastformer.tasks.conversion import embed, evaluate, fit, predict, train
+from fastformer.tasks.conversion.metrics import validation_scores
 from fastformer.tasks.conversion.simulate import simulate, titles
 
 from .conftest import write_jsonl
@@ -247,3 +249,23 @@ class TestMistakes:
             main()
         assert stopped.value.code == 2
         assert "line 1: the label is 5" in capsys.readouterr().err
+
+
+def test_validation_scores_are_not_of_the_rows_that_gave_the_temperature(source, tmp_path, monkeypatch):
+    """Each half of the validation rows is scored with the temperature of the other half."""
+    seen = []
+
+    def heat(space, logits, labels):
+        seen.append((logits, labels))
+        return 1.0 + len(seen)  # all rows 2; the rows 1, 3, … 3; the rows 0, 2, … 4
+
+    monkeypatch.setattr(fit, "temperature", heat)
+    monkeypatch.setattr(calibration, "temperature", heat)
+    train(source["train"], output=tmp_path / "run", preset=TINY, epochs=1, **quiet)
+    (logits, labels), (odd, _), (even, _) = seen
+    np.testing.assert_array_equal(logits[1::2], odd)
+    np.testing.assert_array_equal(logits[::2], even)
+    expected = np.where(np.arange(len(logits)) % 2, logits[:, 0] / 4, logits[:, 0] / 3)
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    found = validation_scores(expected, labels[:, 0])
+    assert metrics["validation"] == {name: pytest.approx(found[name]) for name in fit.SCORES}

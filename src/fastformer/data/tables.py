@@ -10,7 +10,6 @@ of several columns, with a blank line between them; what is empty or missing is 
 and every value is checked and converted. Whatever is wrong is said in one line with its file and line.
 """
 
-import itertools
 import math
 import os
 import re
@@ -36,6 +35,7 @@ from fastformer.data.formats import (
 )
 from fastformer.data.published import published_reader
 from fastformer.errors import UserError
+from fastformer.progress import say
 
 LabelKind = Literal["single", "multi", "number", "none"]
 
@@ -72,6 +72,7 @@ BETWEEN_COLUMNS = "\n\n"
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 _FILE_SUFFIX = re.compile(r"\.[A-Za-z]\w{0,7}$")
+_EARLY_ROWS = 1000  # several labels in one of these surprise nobody
 _MISSING = "the label is missing; fill it in or remove the row"
 
 
@@ -115,10 +116,15 @@ def detect_label_kind(
     format: Format | None = None,
     split: str | None = None,
 ) -> Literal["single", "multi"]:
-    """Say "multi" if one of the first thousand labels is a list, or a string that holds `|`; else "single"."""
+    """Say "multi" if any label is a list, or a string that holds `|`; else "single". All rows are looked at.
+
+    Where it shows late, most texts have one label and it may be a mistake in the file: one line says where.
+    """
     records = _open(source, text_column, label_column, True, format, split)
-    for *_, label in itertools.islice(records, 1000):
+    for number, (where, *_, label) in enumerate(records):
         if isinstance(label, list | tuple) or (isinstance(label, str) and LABEL_SEPARATOR in label):
+            if number >= _EARLY_ROWS:
+                say(f"{where}: the first row with several labels, so every text may have several.")
             return "multi"
     return "single"
 

@@ -274,7 +274,10 @@ def _beside(run: Path) -> Path:
 
 
 def _metrics(scores: np.ndarray, clicks: Clicks) -> dict[str, Any]:
-    return impression_metrics(scores, clicks.labels, clicks.candidates.offsets)
+    found = impression_metrics(scores, clicks.labels, clicks.candidates.offsets)
+    if "auc" not in found:
+        raise UserError("no test impression has both a clicked and an unclicked candidate, and the table needs AUC")
+    return found
 
 
 def _describe(metrics: Metrics) -> str:

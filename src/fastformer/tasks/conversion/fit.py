@@ -21,7 +21,7 @@ from fastformer.machine import peak_memory_gb
 from fastformer.modeling import FastformerConversionConfig, FastformerForConversion
 from fastformer.progress import progress_bar, say
 from fastformer.resuming import begin, check_same_arrays, seconds_spent
-from fastformer.tasks.classification.calibration import temperature
+from fastformer.tasks.classification.calibration import cross_calibrated, temperature
 from fastformer.tasks.classification.data import LabelSpace
 from fastformer.tasks.conversion.data import Events, EventsWriter, Part, collect
 from fastformer.tasks.conversion.events import Columns, Event
@@ -32,6 +32,7 @@ from fastformer.training import train_model
 from fastformer.warm_start import check_word_vectors, warm_start
 
 SCORES = ("auc", "log_loss", "calibration_error")
+_CONVERTED = LabelSpace("multi", ("converted",))  # one sigmoid, to whoever calibrates
 
 
 @dataclass
@@ -47,7 +48,7 @@ class Fitted:
     texts: int  # distinct ones
     seconds: float
     history: list[dict[str, Any]]  # validation scores of every epoch
-    validation: dict[str, float]  # of the model, calibrated on the same rows
+    validation: dict[str, float]  # each half of the rows calibrated on the other, so that they do not flatter it
 
     def metrics(self) -> dict[str, Any]:
         """What metrics.json says of the training."""
@@ -122,8 +123,9 @@ def fit_conversion(
         show_progress=show_progress,
     )
     logits = _logits(model.eval(), validating, tokenizer.pad_token_id, preset.training.batch_size)
-    logits /= _calibrate(model, logits, validating.labels)
-    found = validation_scores(logits, validating.labels)
+    _calibrate(model, logits, validating.labels)
+    calibrated = cross_calibrated(_CONVERTED, logits[:, None], validating.labels[:, None])
+    found = validation_scores(calibrated[:, 0], validating.labels)
     return Fitted(
         model,
         tokenizer,
@@ -241,9 +243,8 @@ def _logits(model: FastformerForConversion, part: Part, pad_token_id: int, most:
 
 
 @torch.no_grad()
-def _calibrate(model: FastformerForConversion, logits: np.ndarray, labels: np.ndarray) -> float:
-    """Divide the model's logits by the temperature that fits the validation rows best; return it."""
-    heat = temperature(LabelSpace("multi", ("converted",)), logits[:, None], labels[:, None])
+def _calibrate(model: FastformerForConversion, logits: np.ndarray, labels: np.ndarray) -> None:
+    """Divide the model's logits by the temperature that fits the validation rows best."""
+    heat = temperature(_CONVERTED, logits[:, None], labels[:, None])
     model.head[-1].weight /= heat
     model.head[-1].bias /= heat
-    return heat

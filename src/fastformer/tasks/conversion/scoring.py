@@ -1,5 +1,6 @@
 """Probabilities from a trained run: texts become vectors once and are kept, then lists of vectors become users."""
 
+import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -26,43 +27,50 @@ MAX_ITEMS = 200_000
 
 
 class ItemVectors:
-    """Text -> vector of the text encoder. Keeps the `limit` texts that were asked for last, each encoded once."""
+    """Text -> vector of the text encoder. Keeps the `limit` texts that were asked for last, each encoded once.
+
+    Threads may ask at once: the lock is held while looking up and keeping, not while encoding, so that two that miss
+    the same text may both encode it.
+    """
 
     def __init__(self, model: FastformerForConversion, tokenizer: PreTrainedTokenizerBase, limit: int = MAX_ITEMS):
         self.model, self.tokenizer, self.limit = model, tokenizer, limit
         self.kept: OrderedDict[str, Tensor] = OrderedDict()
         self.encoded = self.cut = 0  # texts that went through the encoder; those longer than its maximum
+        self.lock = threading.RLock()
 
     def __call__(self, texts: Iterable[str]) -> dict[str, Tensor]:
         """The vector (width,) of every distinct text."""
         found, missing = {}, []
-        for text in dict.fromkeys(texts):
-            if text in self.kept:
-                self.kept.move_to_end(text)
-                found[text] = self.kept[text]
-            else:
-                missing.append(text)
-        found |= self._encode(missing)
-        return found
+        with self.lock:
+            for text in dict.fromkeys(texts):
+                if text in self.kept:
+                    self.kept.move_to_end(text)
+                    found[text] = self.kept[text]
+                else:
+                    missing.append(text)
+        return found | self._encode(missing) if missing else found
 
     def keep(self, text: str, vector: Tensor) -> None:
         """Remember a vector; the text that nobody asked for the longest gives way."""
-        self.kept[text] = vector
-        self.kept.move_to_end(text)
-        if len(self.kept) > self.limit:
-            self.kept.popitem(last=False)
+        with self.lock:
+            self.kept[text] = vector
+            self.kept.move_to_end(text)
+            if len(self.kept) > self.limit:
+                self.kept.popitem(last=False)
 
     @torch.inference_mode()
     def _encode(self, texts: list[str]) -> dict[str, Tensor]:
         ids, cut = encode_batch(self.tokenizer, texts, self.tokenizer.model_max_length)
-        self.encoded, self.cut = self.encoded + len(texts), self.cut + cut
         vectors: dict[str, Tensor] = {}
         for batch in token_budget_batches(np.array([len(one) for one in ids], dtype=np.int64), BATCH_TOKENS):
             inputs = pad_batch([ids[index] for index in batch], self.tokenizer.pad_token_id)
             rows = self.model.encode_texts(**inputs)
             vectors |= {texts[index]: row.clone() for index, row in zip(batch, rows, strict=True)}
-        for text in texts:
-            self.keep(text, vectors[text])
+        with self.lock:
+            self.encoded, self.cut = self.encoded + len(texts), self.cut + cut
+            for text in texts:
+                self.keep(text, vectors[text])
         return vectors
 
 

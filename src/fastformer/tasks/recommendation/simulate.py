@@ -10,8 +10,7 @@ a model must read titles.
 """
 
 import os
-import shutil
-from contextlib import suppress
+import tempfile
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from pathlib import Path
@@ -55,20 +54,25 @@ def builtin_folder(split: str) -> Path:
     rules = Path(__file__).read_text(encoding="utf-8")  # other rules, other clicks
     key = blake2b(repr((rules, titles)).encode(), digest_size=8).hexdigest()
     folder = cache_folder() / f"simulated-clicks-{key}"
-    if not (folder / split / "behaviors.tsv").is_file():
-        aside = folder.with_name(f".{folder.name}.{os.getpid()}")
+    if not all((folder / split / name).is_file() for name in ("news.tsv", "behaviors.tsv")):
         try:
-            _write(aside, titles, USERS, 0)
-            shutil.rmtree(folder, ignore_errors=True)
-            with suppress(OSError):  # another process was faster
-                aside.rename(folder)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as aside:
+                _write(Path(aside), titles, USERS, 0)
+                _put_files(Path(aside), folder)
         except OSError as error:
             raise UserError(
                 f"{folder}: cannot be written ({error.strerror}); set FASTFORMER_CACHE to a folder that can"
             ) from error
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
     return folder / split
+
+
+def _put_files(made: Path, folder: Path) -> None:
+    """Move what was made to `folder`, file by file: another process may have made the same, and may be reading it."""
+    for path in filter(Path.is_file, made.rglob("*")):
+        place = folder / path.relative_to(made)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(path, place)
 
 
 def _titles() -> list[tuple[str, str]]:

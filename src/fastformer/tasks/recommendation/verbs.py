@@ -74,7 +74,7 @@ def evaluate(
             f"{metrics['one_class']:,} of {len(clicks):,} impressions have one class only and no AUC; "
             f"{metrics['without_positive']:,} of them have no click and no score at all."
         )
-    return {name: metrics[name] for name in (*counts, *METRICS)}
+    return {name: metrics[name] for name in (*counts, *METRICS) if name in metrics}  # AUC may be missing
 
 
 def predict(
