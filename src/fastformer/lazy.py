@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 
-def lazy_names(
-    package: str, places: Mapping[str, str]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazy_names(package: str, places: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package whose names live in the modules that `places` tells."""
 
     def __getattr__(name: str) -> Any:

@@ -83,7 +83,7 @@ def test_the_second_training_resumes_too(files, tmp_path, stop_after, monkeypatc
 
 def test_only_a_person_who_asks_twice_loses_the_checkpoint(tmp_path):
     """Whatever stops a process may send more than one signal: Ctrl-C first, then the end of its parent."""
-    with fastformer.training._Watch(False, tmp_path, time.monotonic()):
+    with fastformer.training._Watch(False, tmp_path, time.monotonic(), None):
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
