@@ -15,7 +15,7 @@ from fastformer.data.batches import pad_batch, token_budget_batches
 from fastformer.data.tokenizers import encode_batch
 from fastformer.machine import in_threads, release, tune
 from fastformer.onnx_model import OnnxClassifier
-from fastformer.progress import say
+from fastformer.progress import how_many, say
 
 CHUNK_TEXTS = 4096
 TOKENIZED_TEXTS = 512
@@ -35,7 +35,7 @@ class TextRunner:
     def __call__(
         self, texts: Iterable[str], output: Callable[..., Tensor], one_by_one: bool = False
     ) -> Iterator[np.ndarray]:
-        """Yield one array a text: the row of `output(input_ids=…, attention_mask=…)` that belongs to it.
+        """Yield one array per text: the row of `output(input_ids=…, attention_mask=…)` that belongs to it.
 
         `output` is called for several batches at a time, in threads; with `one_by_one` for one after another.
         """
@@ -55,7 +55,7 @@ class TextRunner:
     def warn_about_cut_texts(self) -> None:
         """One line if any text was longer than the model's maximum."""
         if self.cut:
-            say(f"{self.cut:,} texts were longer than the model's {self.max_length:,} tokens and were cut.")
+            say(f"{how_many(self.cut, 'texts', 'were')} cut after {self.max_length:,} tokens, the model's limit.")
 
     def _run(self, texts: list[str], output: Callable[..., Tensor], each: Callable) -> list[np.ndarray]:
         parts = [texts[start : start + TOKENIZED_TEXTS] for start in range(0, len(texts), TOKENIZED_TEXTS)]

@@ -3,11 +3,11 @@
 A helper process (`serve`) imports everything once and then forks a child for every measurement. The child builds the
 model and its batch, runs one small step so that libraries are set up, notes its resident memory, resets the kernel's
 high-water mark, runs the real step, and reads the mark: what the step needed beyond the model and its input, in pages
-really touched, allocator and all. It needs no special rights. Where there is no /proc (macOS) the mark cannot be reset
-and the growth of `ru_maxrss` stands in; where processes cannot fork (Windows) nothing is measured.
+that were touched, allocator included. It needs no special rights. Where there is no /proc (macOS) the mark cannot be
+reset and the growth of `ru_maxrss` stands in; where processes cannot fork (Windows) nothing is measured.
 
-One process for all would not do: memory that an earlier step freed is kept by the allocator (`machine.tune`) and hides
-what a later one needs.
+One process cannot measure several steps: the allocator keeps the memory that an earlier step freed, as `machine.tune`
+asks it to, which hides what a later step needs.
 """
 
 import importlib

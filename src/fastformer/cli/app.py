@@ -14,6 +14,7 @@ from fastformer.cli.reproduce import reproduce_app
 from fastformer.cli.runs import embed, evaluate, export, predict
 from fastformer.cli.train import train_app
 from fastformer.errors import Interrupted, UserError
+from fastformer.version import __version__
 
 app = typer.Typer(
     name="fastformer",
@@ -28,6 +29,20 @@ app = typer.Typer(
 app.add_typer(train_app, name="train")
 app.add_typer(bench_app, name="bench")
 app.add_typer(reproduce_app, name="reproduce")
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"fastformer {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None: ...
 
 
 @app.command()

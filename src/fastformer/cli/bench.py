@@ -176,7 +176,7 @@ def bench_long(
 @bench_app.command("pipeline")
 def bench_pipeline(
     run: RunFolder,
-    data: Annotated[str, typer.Argument(metavar="FILE", help="A table, or a .txt of one text a line; read twice.")],
+    data: Annotated[str, typer.Argument(metavar="FILE", help="A table, or a .txt of one text per line; read twice.")],
     output: Annotated[Path | None, typer.Option(help="Folder for pipeline.json [default: only print].")] = None,
     threads: Threads = None,
 ) -> None:
@@ -315,7 +315,7 @@ def bench_recommendation(
     seed: Seed = 0,
     threads: Threads = None,
 ) -> None:
-    """What it is worth to encode each news once: scoring as `evaluate` does, against encoding for each impression."""
+    """Scoring with each article encoded once, as `evaluate` does, against encoding for each impression."""
     from fastformer.benchmark.recommendation import recommendation
     from fastformer.run_folder import open_run
 

@@ -59,7 +59,7 @@ Language = Annotated[
 ]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as `fastformer train` leaves it.")]
 Texts = Annotated[
-    str, typer.Argument(metavar="FILE", help="A table, a .txt of one text a line, or - for standard input.")
+    str, typer.Argument(metavar="FILE", help="A table, a .txt of one text per line, or - for standard input.")
 ]
 Repetitions = Annotated[int, typer.Option(min=1, help="Measured steps; their median counts.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads of torch [default: as torch chooses].")]
@@ -92,7 +92,7 @@ def print_json(result: Any) -> None:
 
 
 def print_table(title: str, rows: dict[str, dict[str, float]], columns: tuple[str, ...]) -> None:
-    """Print scores for people: a row a name."""
+    """Print scores for people: one row per name."""
     table = Table(title=escape(title), title_justify="left")
     table.add_column("")
     for column in columns:
@@ -103,7 +103,7 @@ def print_table(title: str, rows: dict[str, dict[str, float]], columns: tuple[st
 
 
 def print_summaries(title: str, result: dict[str, Any]) -> None:
-    """Print ROUGE for people: a row a way to write summaries, half its 95% interval beside each mean."""
+    """Print ROUGE for people: one row per method, with half a 95% interval beside each mean."""
     from fastformer.tasks.summarization.metrics import ROUGE
 
     table = Table(title=f"{escape(title)}, {result['rows']:,} documents", title_justify="left")
@@ -116,7 +116,7 @@ def print_summaries(title: str, result: dict[str, Any]) -> None:
     Console().print(table)
     stemming = "stemmed" if result["language"] == "en" else "not stemmed"
     print(f"± is half a 95% interval; words are {stemming}. ", end="")
-    print(f"Beam {result['beams']}, {result['documents_per_second']:.1f} documents a second.")
+    print(f"Beam {result['beams']}, {result['documents_per_second']:.1f} documents per second.")
 
 
 def _cell(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""`fastformer train TASK`: a module a task."""
+"""`fastformer train TASK`: one module per task."""
 
 import typer
 

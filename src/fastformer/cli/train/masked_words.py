@@ -21,7 +21,8 @@ from fastformer.cli.train.options import (
 
 def train_masked_words(
     train: Annotated[
-        list[str], typer.Option(help=f"Texts, with or without labels: {DATA_HELP} Or .txt, a text a line. Repeatable.")
+        list[str],
+        typer.Option(help=f"Texts, with or without labels: {DATA_HELP} Or .txt, one text per line. Repeatable."),
     ],
     output: Annotated[Path, typer.Option(help="Run folder to write.")],
     validation: Annotated[

@@ -17,7 +17,7 @@ from fastformer.files import explain_full_disk
 from fastformer.inference import chunks
 from fastformer.machine import peak_memory_gb
 from fastformer.modeling import FastformerConfig, FastformerForMaskedLM
-from fastformer.progress import progress_bar, say
+from fastformer.progress import how_many, progress_bar, say
 from fastformer.resuming import begin, check_same_data, seconds_spent
 from fastformer.tasks import perplexity
 from fastformer.tasks.classification.presets import Preset
@@ -176,7 +176,7 @@ def _encode(
         # Labels that nobody reads: without any, the trainer would not score.
         texts = writer.finish(np.zeros(count, dtype=np.int64))
     if cut_in_all:
-        say(f"{cut_in_all:,} of {count:,} texts were longer than {max_length:,} tokens and were cut.")
+        say(f"{how_many(cut_in_all, 'texts', 'were', count)} cut after {max_length:,} tokens.")
     return texts
 
 
