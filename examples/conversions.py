@@ -8,7 +8,7 @@ from fastformer.tasks.conversion import BehaviorStore, train
 
 with tempfile.TemporaryDirectory() as folder:
     run = Path(folder) / "ads"
-    options = {"numeric": ("price",), "categorical": ("device",), "epochs": 1, "show_progress": False}
+    options = {"numeric": ("price",), "categorical": ("device",), "show_progress": False}
     metrics = train("builtin", None, "builtin:test", output=run, **options)
     scores = ", ".join(f"{name} {value:.3f}" for name, value in metrics["test"].items() if isinstance(value, float))
     print(f"trained on {metrics['rows']['train']:,} events; on the test events: {scores}")
