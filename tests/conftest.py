@@ -11,7 +11,7 @@ torch.set_num_threads(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The README's commands first: they take longest, and no worker should wait for them at the end."""
+    """The commands of README and guide first: they take longest, and no worker should wait for them at the end."""
     items.sort(key=lambda item: item.path.name != "test_readme.py")
 
 

@@ -116,7 +116,7 @@ def _claim(run: Run, output: str | Path | None, int8: bool, overwrite: bool) -> 
 def _need_libraries() -> None:
     missing = [name for name in ("onnx", "onnxruntime", "onnxscript") if importlib.util.find_spec(name) is None]
     if missing:
-        raise UserError(f"export needs {' and '.join(missing)}; pip install {' '.join(missing)}")
+        raise UserError(f"export needs {' and '.join(missing)}; run: pip install 'fastformer[onnx]'")
 
 
 class _Graph(nn.Module):

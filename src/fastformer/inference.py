@@ -15,7 +15,7 @@ from fastformer.data.batches import pad_batch, token_budget_batches
 from fastformer.data.tokenizers import encode_batch
 from fastformer.machine import in_threads, release, tune
 from fastformer.onnx_model import OnnxClassifier
-from fastformer.progress import say
+from fastformer.progress import how_many, say
 
 CHUNK_TEXTS = 4096
 TOKENIZED_TEXTS = 512
@@ -35,7 +35,7 @@ class TextRunner:
     def __call__(
         self, texts: Iterable[str], output: Callable[..., Tensor], one_by_one: bool = False
     ) -> Iterator[np.ndarray]:
-        """Yield one array a text: the row of `output(input_ids=…, attention_mask=…)` that belongs to it.
+        """Yield one array per text: the row of `output(input_ids=…, attention_mask=…)` that belongs to it.
 
         `output` is called for several batches at a time, in threads; with `one_by_one` for one after another.
         """
@@ -91,8 +91,7 @@ class TextRunner:
 
 def cut_note(cut: int, longest: int) -> str:
     """The one way to say that texts were cut."""
-    were = "text was" if cut == 1 else "texts were"
-    return f"{cut:,} {were} longer than the model's {longest:,} tokens and cut there."
+    return f"{how_many(cut, 'texts', 'were')} cut after {longest:,} tokens, the model's limit."
 
 
 def _in_turn(function: Callable, items: list) -> list:

@@ -196,7 +196,7 @@ class TestMind:
         assert rows[0].text.startswith("A long")
         assert rows[1] == self.ROWS[1]
         assert len(said) == 1
-        assert "1 of 2 news have no body" in said[0]
+        assert "1 of 2 articles has no body" in said[0]
 
     def test_bodies_are_found_from_a_bare_name(self, folder, monkeypatch):
         write(folder / "bodies.tsv", "N55528\tA long body.\n")

@@ -213,7 +213,7 @@ def test_a_huge_text_is_cut_with_one_counted_warning(run_folder, tmp_path, capsy
     assert len(lines) == 2
     assert lines[1]["label"] == "tool"
     limit = PRESETS["default"].max_length
-    assert capsys.readouterr().err.count(f"1 texts were longer than the model's {limit:,} tokens") == 1
+    assert capsys.readouterr().err.count(f"1 text was cut after {limit:,} tokens, the model's limit") == 1
 
 
 # Table "hyper": layers, global, random, window, pooling window, block, projection, heads, width; length for the others.

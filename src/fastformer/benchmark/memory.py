@@ -6,8 +6,8 @@ high-water mark, runs the real step, and reads the mark (`machine.peak_memory`):
 and its input. It needs no special rights. Where there is no /proc (macOS) the mark cannot be reset and its growth
 stands in; where processes cannot fork (Windows) nothing is measured. `allocations.py` counts tensors instead.
 
-One process for all would not do: memory that an earlier step freed is kept by the allocator (`machine.tune`) and hides
-what a later one needs.
+One process cannot measure several steps: the allocator keeps the memory that an earlier step freed, as `machine.tune`
+asks it to, which hides what a later step needs.
 """
 
 import importlib

@@ -32,19 +32,18 @@ app.add_typer(bench_app, name="bench")
 app.add_typer(reproduce_app, name="reproduce")
 
 
-def _version(asked: bool) -> None:
+def _print_version(asked: bool) -> None:
     if asked:
         print(f"fastformer {__version__}")
         raise typer.Exit
 
 
 @app.callback()
-def _top(
+def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
-) -> None:
-    """See `help` above."""
+) -> None: ...
 
 
 @app.command()

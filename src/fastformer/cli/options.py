@@ -59,7 +59,7 @@ Language = Annotated[
 ]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as `fastformer train` leaves it.")]
 Texts = Annotated[
-    str, typer.Argument(metavar="FILE", help="A table, a .txt of one text a line, or - for standard input.")
+    str, typer.Argument(metavar="FILE", help="A table, a .txt of one text per line, or - for standard input.")
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted training in --output.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is in --output when done.")]
@@ -94,7 +94,7 @@ def print_json(result: Any) -> None:
 
 
 def print_table(title: str, rows: dict[str, dict[str, float]], columns: tuple[str, ...]) -> None:
-    """Print scores for people: a row a name."""
+    """Print scores for people: one row per name."""
     table = Table(title=escape(title), title_justify="left")
     table.add_column("")
     for column in columns:
@@ -112,7 +112,7 @@ def print_shown(shown: Any) -> None:
 
 
 def print_summaries(title: str, result: dict[str, Any]) -> None:
-    """Print ROUGE for people: a row a way to write summaries, half its 95% interval beside each mean."""
+    """Print ROUGE for people: one row per method, with half a 95% interval beside each mean."""
     from fastformer.tasks.summarization.metrics import ROUGE
 
     table = Table(title=f"{escape(title)}, {result['rows']:,} documents", title_justify="left")
@@ -125,7 +125,7 @@ def print_summaries(title: str, result: dict[str, Any]) -> None:
     Console().print(table)
     stemming = "stemmed" if result["language"] == "en" else "not stemmed"
     print(f"± is half a 95% interval; words are {stemming}. ", end="")
-    print(f"Beam {result['beams']}, {result['documents_per_second']:.1f} documents a second.")
+    print(f"Beam {result['beams']}, {result['documents_per_second']:.1f} documents per second.")
 
 
 def _cell(value: float | str | None) -> str:

@@ -126,9 +126,10 @@ def embed(
     format: InputFormat = None,
     json_: Json = False,
 ) -> None:
-    """Turn texts into vectors: one row a text, in input order.
+    """Turn texts into vectors: one row per text, in input order.
 
-    A classifier's are its text vectors, a recommender's those of news, a summarizer's the mean of the encoder's.
+    A classifier gives its text vectors, a recommender the vectors of articles, a summarizer the mean of its encoder's
+    token vectors.
     """
     opened, task = _open(run)
     count, width = task.embed(

@@ -39,8 +39,8 @@ def hold_out_latest(times: np.ndarray, seed: int, most: int | None = None) -> He
     timeless = int(np.isnan(times).sum())
     if 0 < timeless < count:
         raise UserError(
-            f"{timeless:,} of {count:,} training rows have no time, so that the last tenth cannot be told; give all of "
-            "them a time, or none, or give other data to --validation"
+            f"{timeless:,} of {count:,} training rows have no time, so the latest tenth cannot be found; give every "
+            "row a time, or none, or give other data to --validation"
         )
     wanted = min(max(1, round(VALIDATION_SHARE * count)), most or count)
     order = np.argsort(times, kind="stable")

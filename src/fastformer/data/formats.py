@@ -1,6 +1,6 @@
 """The readers: what a file, a folder or a dataset holds -> records (where, text, …, label), a few at a time.
 
-Files are CSV, TSV, JSONL, a JSON array, Parquet, or one text a line, all of them plain or .gz; CSV and TSV have a
+Files are CSV, TSV, JSONL, a JSON array, Parquet, or one text per line, all of them plain or .gz; CSV and TSV have a
 header and quote fields by `"`. A folder holds LABEL/*.txt, or was saved by `datasets`; datasets also come from the
 Hub. A reader finds the columns, asks `choose` which of them to read, and yields their values as they are, except that
 class numbers of `datasets` become names. `where` is the file and the line or row, for whoever finds a value wrong.
@@ -21,7 +21,7 @@ from pathlib import Path
 from shutil import copyfileobj
 from typing import Any, Literal
 
-from fastformer.errors import UserError
+from fastformer.errors import UserError, extra
 
 Format = Literal["csv", "tsv", "jsonl", "json", "parquet", "lines"]
 STANDARD_INPUT = "standard input"  # what errors call it
@@ -268,7 +268,8 @@ def _read_parquet(file: io.BufferedReader, name: str, choose: Choose) -> Iterato
 
 def read_saved(path: str, split: str | None, choose: Choose) -> Iterator[Record]:
     """The records of a folder saved by `datasets`."""
-    from datasets import load_from_disk
+    with extra("hub"):
+        from datasets import load_from_disk
 
     try:
         dataset = load_from_disk(path)
@@ -279,7 +280,8 @@ def read_saved(path: str, split: str | None, choose: Choose) -> Iterator[Record]
 
 def read_hub(name: str, split: str | None, choose: Choose) -> Iterator[Record]:
     """The records of a dataset on the Hub."""
-    import datasets
+    with extra("hub"):
+        import datasets
     from huggingface_hub import HfApi
     from huggingface_hub.errors import RepositoryNotFoundError
 
@@ -318,7 +320,8 @@ def _number_rows(name: str, batches: Iterator[dict], chosen: tuple[str | None, .
     *texts, label = chosen
     names = None
     if label is not None and b"huggingface" in (schema.metadata or {}):
-        from datasets import ClassLabel, Features
+        with extra("hub"):
+            from datasets import ClassLabel, Features
 
         feature = Features.from_arrow_schema(schema)[label]
         feature = getattr(feature, "feature", feature)  # of a list: what it is a list of

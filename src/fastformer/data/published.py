@@ -1,6 +1,6 @@
 """The paper's classification datasets as they are published -> records (where, text, …, label), told by their content.
 
-    Amazon   one JSON object a line (.json, plain or .gz), with reviewerID, asin, reviewText, overall (1.0 to 5.0), …
+    Amazon   one JSON object per line (.json, plain or .gz), with reviewerID, asin, reviewText, overall (1.0 to 5.0), …
     IMDB     pos/ID_RATING.txt and neg/ID_RATING.txt (unsup/ is left out), or train/ and test/ with such folders in them
     MIND     news.tsv without a header: id, category, subcategory, title, abstract, url and two lists of entities; a
              folder with news.tsv in it, or in the folders in it (each id is read once)
@@ -32,7 +32,7 @@ from typing import Any
 from fastformer.data.formats import Choose, Record, decode, opened, picker
 from fastformer.errors import UserError
 from fastformer.files import digest
-from fastformer.progress import say
+from fastformer.progress import how_many, say
 
 Reader = Callable[[Choose], Iterator[Record]]
 
@@ -215,7 +215,8 @@ def _read_mind(files: list[Path], choose: Choose) -> Iterator[Record]:
     source = files[0] if len(files) == 1 else files[0].parent.parent
     left_out.say(source, number, "lines")
     if without_body and "text" in chosen:
-        _say_once(f"{source}: {without_body:,} of {len(seen):,} news have no body; title and abstract stand for it.")
+        without = how_many(without_body, "articles", "have", len(seen))
+        _say_once(f"{source}: {without} no body; title and abstract stand in.")
 
 
 def _bodies(news: Path) -> Callable[[str], str | None] | None:

@@ -1,10 +1,10 @@
 """A source -> rows (text, label), a few at a time, so that a table may be larger than memory.
 
 A source is a CSV, TSV, JSONL (.jsonl, .ndjson, .json; a JSON array too) or Parquet file, plain or .gz; a .txt file of
-one text a line (no labels); a folder of LABEL/*.txt; `-`, standard input; Amazon reviews, IMDB or MIND as published; a
-folder saved by `datasets`; `builtin`, the built-in corpus; or the name of a dataset on the Hub. The last three and IMDB
-may have splits: `NAME:SPLIT` picks one. A string joins several labels by `|`. `--text-column title,body` makes one text
-of several columns, with a blank line between them; what is empty or missing is left out.
+one text per line (no labels); a folder of LABEL/*.txt; `-`, standard input; Amazon reviews, IMDB or MIND as published;
+a folder saved by `datasets`; `builtin`, the built-in corpus; or the name of a dataset on the Hub. The last three and
+IMDB may have splits: `NAME:SPLIT` picks one. A string joins several labels by `|`. `--text-column title,body` makes one
+text of several columns, with a blank line between them; what is empty or missing is left out.
 
 `formats.py` and `published.py` read what a source holds; here the source is told by its name, the columns are chosen,
 and every value is checked and converted. Whatever is wrong is said in one line with its file and line.

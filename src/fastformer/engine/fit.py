@@ -22,7 +22,7 @@ from fastformer.files import explain_full_disk
 from fastformer.inference import chunks
 from fastformer.machine import peak_memory_gb
 from fastformer.mixers import available_mixers
-from fastformer.progress import progress_bar, say
+from fastformer.progress import how_many, progress_bar, say
 from fastformer.resuming import begin, check_same_arrays, seconds_spent
 from fastformer.run_folder import Run
 from fastformer.training import train_model
@@ -140,7 +140,7 @@ class Workspace:
             written = writer.finish(None)
         if cut:
             where = "" if called is None else f"{called}: "
-            say(f"{where}{cut:,} of {len(written):,} texts were longer than {max_length:,} tokens and were cut.")
+            say(f"{where}{how_many(cut, 'texts', 'were', len(written))} cut after {max_length:,} tokens.")
         return written
 
     def train(self, model: PreTrainedModel, parts: "Parts", *, part: str = "", **other: Any) -> list[dict[str, Any]]:

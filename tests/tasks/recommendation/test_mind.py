@@ -84,7 +84,7 @@ def test_everything_a_folder_says(folder, monkeypatch, block):
 def test_quirks_are_one_line(folder):
     said = format_quirks(read_mind(folder()).quirks)
     assert "2 clicks in histories dropped" in said
-    assert "3 blank lines" in said
+    assert "3 lines left blank" in said
     assert "\n" not in said
     assert format_quirks({}) == ""
 

@@ -58,7 +58,7 @@ def test_train_then_evaluate(fastformer, folders, tmp_path):
     assert json.loads(out) == {**counts, **{name: pytest.approx(one) for name, one in trained.items()}}
     code, out, err = fastformer("evaluate", tmp_path / "run", folders / "train")
     assert "nDCG@10" in out
-    assert "titles were longer than 8 tokens and were cut" in err
+    assert "titles were cut after 8 tokens" in err
 
 
 def test_impressions_that_cannot_be_scored_are_counted(fastformer, runs, folders, tmp_path):
@@ -167,7 +167,7 @@ def test_mistakes_are_one_line_and_exit_code_2(mistake, runs, folders, tmp_path)
     mistake("no labels.*such as dev", "evaluate", run, folders / "test", "--json")
     mistake("no such folder", "evaluate", run, tmp_path / "nowhere", "--json")
     mistake("fixed columns", "evaluate", run, dev, "--text-column", "title", "--json")
-    mistake("fim has no vector", "embed", runs["fim"], dev, "--json")
+    mistake("fim makes no article vectors", "embed", runs["fim"], dev, "--json")
     mistake("cannot be exported yet", "export", run, "--json")
     mistake("only classifiers can be explained", "explain", run, "a title")
     mistake("not a run folder", "recommend", tmp_path, "--json")

@@ -102,7 +102,7 @@ def test_documents_without_words_are_left_out_and_counted(tmp_path, capsys):
     documents = Documents(source, None, None, "train").check()
     assert list(documents) == list(documents) == READ  # again and again
     documents.warn_about_empty()
-    assert "2 of 4 documents have no article or no summary: left out." in capsys.readouterr().err
+    assert "2 of 4 documents were left out: no article or no summary." in capsys.readouterr().err
     empty = write_jsonl(tmp_path / "b.jsonl", [{"article": "", "summary": "x"}])
     with pytest.raises(UserError, match="every article or summary is empty"):
         Documents(empty, None, None, "train").check()

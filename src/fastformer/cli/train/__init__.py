@@ -1,4 +1,4 @@
-"""`fastformer train TASK`: a module a task."""
+"""`fastformer train TASK`: one module per task."""
 
 from fastformer.cli.train.classification import train_classification
 from fastformer.cli.train.conversion import train_conversion

@@ -48,7 +48,7 @@ def train_conversion(
     tokenizer: Tokenizer = None,
     init: WordVectors = None,
     max_length: MaxLength = None,
-    max_behaviors: Annotated[int | None, typer.Option(min=1, help="Read so many of the latest behaviours.")] = None,
+    max_behaviors: Annotated[int | None, typer.Option(min=1, help="Read this many of the latest behaviours.")] = None,
     epochs: Epochs = None,
     batch_size: BatchSize = None,
     learning_rate: LearningRate = None,

@@ -24,9 +24,9 @@ WordVectors = Annotated[
         "or sentence-transformers encoder.",
     ),
 ]
-MaxLength = Annotated[int | None, typer.Option(min=1, help="Cut texts after so many tokens [default: the preset's].")]
+MaxLength = Annotated[int | None, typer.Option(min=1, help="Cut texts after this many tokens [default: the preset's].")]
 Epochs = Annotated[int | None, typer.Option(min=1, help="Passes over the training data [default: the preset's].")]
-BatchSize = Annotated[int | None, typer.Option(min=1, help="Rows to a step [default: the preset's].")]
+BatchSize = Annotated[int | None, typer.Option(min=1, help="Rows per step [default: the preset's].")]
 LearningRate = Annotated[float | None, typer.Option(min=1e-9, help="Adam's learning rate [default: the preset's].")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted training in --output.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is in --output when done.")]

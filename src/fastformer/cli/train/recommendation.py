@@ -31,7 +31,8 @@ def train_recommendation(
     plm_layers: Annotated[
         int | None,
         typer.Option(
-            min=0, help="Train so many of the last layers of --plm [default: 0, it reads each title once; 2 in paper]."
+            min=0,
+            help="Train this many of the last layers of --plm [default: 0, it reads each title once; 2 in paper].",
         ),
     ] = None,
     init: WordVectors = None,
@@ -39,11 +40,11 @@ def train_recommendation(
     fields: Annotated[
         str | None, typer.Option(help="Columns of news to read: title,category,subcategory,abstract [default: title].")
     ] = None,
-    title_length: Annotated[int | None, typer.Option(min=1, help="Cut titles after so many tokens.")] = None,
-    history_length: Annotated[int | None, typer.Option(min=1, help="Read so many of the last clicks.")] = None,
+    title_length: Annotated[int | None, typer.Option(min=1, help="Cut titles after this many tokens.")] = None,
+    history_length: Annotated[int | None, typer.Option(min=1, help="Read this many of the last clicks.")] = None,
     negatives: Annotated[int | None, typer.Option(min=1, help="Non-clicks drawn beside each click.")] = None,
     epochs: Epochs = None,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Clicks to a step.")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Clicks per step.")] = None,
     learning_rate: LearningRate = None,
     seed: Seed = 0,
     resume: Resume = False,

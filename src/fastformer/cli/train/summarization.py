@@ -47,14 +47,14 @@ def train_summarization(
         bool | None, typer.Option("--copy/--no-copy", help="Let it copy words of the article [default: the preset's].")
     ] = None,
     max_length: Annotated[
-        int | None, typer.Option(min=1, help="Cut articles after so many tokens [default: the preset's, 512].")
+        int | None, typer.Option(min=1, help="Cut articles after this many tokens [default: the preset's, 512].")
     ] = None,
     max_summary_length: Annotated[
         int | None, typer.Option(min=2, help="Most tokens of a summary [default: the preset's, 128].")
     ] = None,
     beams: Beams = None,
     epochs: Epochs = None,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Documents to a step, on average.")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Documents per step, on average.")] = None,
     learning_rate: LearningRate = None,
     seed: Seed = 0,
     resume: Resume = False,

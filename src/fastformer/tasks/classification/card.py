@@ -4,7 +4,7 @@ from typing import Any
 
 from fastformer.tasks.classification.data import LabelSpace
 
-_KINDS = {"single": "one label for a text", "multi": "any number of labels for a text", "number": "a number for a text"}
+_KINDS = {"single": "one label per text", "multi": "any number of labels per text", "number": "a number per text"}
 
 
 def model_card(record: dict[str, Any], metrics: dict[str, Any], space: LabelSpace, name: str) -> str:
@@ -61,7 +61,7 @@ def model_card(record: dict[str, Any], metrics: dict[str, Any], space: LabelSpac
 
 
 def comparison_table(rows: dict[str, dict[str, float]]) -> list[str]:
-    """Lines of a Markdown table: one row a model, one column a number."""
+    """Lines of a Markdown table: one row per model, one column per number."""
     columns = list(next(iter(rows.values())))
     lines = [f"| | {' | '.join(column.replace('_', ' ') for column in columns)} |", "|---" * (1 + len(columns)) + "|"]
     return lines + [

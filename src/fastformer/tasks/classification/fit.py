@@ -18,7 +18,7 @@ from fastformer.errors import UserError
 from fastformer.files import explain_full_disk
 from fastformer.machine import peak_memory_gb
 from fastformer.modeling import FastformerConfig, FastformerForSequenceClassification
-from fastformer.progress import progress_bar, say
+from fastformer.progress import how_many, progress_bar, say
 from fastformer.resuming import begin, check_same_data, seconds_spent
 from fastformer.tasks.classification.calibration import cross_calibrated, divide_logits, temperature
 from fastformer.tasks.classification.channel import can_fit_channel, fit_channel, outputs_of
@@ -312,7 +312,7 @@ def _encode(rows, tokenizer, space, preset, path, where, total, show) -> Encoded
     with progress_bar("Encoding", total=total, show=show) as advance:
         encoded, cut = encode_rows(rows, tokenizer, space, preset.max_length, path, where, advance)
     if cut:
-        say(f"{where}: {cut:,} of {len(encoded):,} texts were longer than {preset.max_length:,} tokens and were cut.")
+        say(f"{where}: {how_many(cut, 'texts', 'were', len(encoded))} cut after {preset.max_length:,} tokens.")
     elif show and (longest := int(encoded.lengths.max())) > LONG_TEXT:
         say(f"{where}: the longest text has {longest:,} tokens; none is cut.")
     return encoded

@@ -282,7 +282,7 @@ def describe(space: LabelSpace, logits: np.ndarray, top: int | None = None) -> d
 
 
 def json_lines(space: LabelSpace, logits: np.ndarray, top: int | None = None) -> list[str]:
-    """A line of JSON a text: what `json.dumps` makes of `describe`, for many texts (texts, outputs) at a time."""
+    """One line of JSON per text: what `json.dumps` makes of `describe`, for many texts (texts, outputs) at a time."""
     if not np.isfinite(logits).all():  # JSON spells these in its own way
         return [json.dumps(describe(space, row, top), ensure_ascii=False) + "\n" for row in logits]
     if space.kind == "number":

@@ -19,7 +19,7 @@ from fastformer.files import explain_full_disk
 from fastformer.inference import BATCH_TOKENS, chunks
 from fastformer.machine import peak_memory_gb
 from fastformer.modeling import FastformerConversionConfig, FastformerForConversion
-from fastformer.progress import progress_bar, say
+from fastformer.progress import how_many, progress_bar, say
 from fastformer.resuming import begin, check_same_arrays, seconds_spent
 from fastformer.tasks.classification.calibration import cross_calibrated, temperature
 from fastformer.tasks.classification.data import LabelSpace
@@ -198,7 +198,7 @@ def _tokens(texts: list[str], tokenizer: PreTrainedTokenizerBase, preset: Preset
             advance(len(chunk))
         written = writer.finish(None)
     if cut:
-        say(f"{cut:,} of {len(texts):,} texts were longer than {preset.max_length:,} tokens and were cut.")
+        say(f"{how_many(cut, 'texts', 'were', len(texts))} cut after {preset.max_length:,} tokens.")
     return Ragged(written.tokens, written.offsets)
 
 

@@ -17,7 +17,7 @@ from fastformer.inference import BATCH_TOKENS
 from fastformer.machine import tune
 from fastformer.modeling import FastformerForConversion
 from fastformer.modeling.conversion import Side
-from fastformer.progress import say
+from fastformer.progress import how_many, say
 from fastformer.run_folder import Run
 from fastformer.tasks.conversion.events import Event
 from fastformer.tasks.conversion.features import SideFeatures
@@ -115,7 +115,7 @@ class Predictor:
         """One line if any text was longer than the model's maximum."""
         if self.items.cut:
             limit = self.items.tokenizer.model_max_length
-            say(f"{self.items.cut:,} texts were longer than the model's {limit:,} tokens and were cut.")
+            say(f"{how_many(self.items.cut, 'texts', 'were')} cut after {limit:,} tokens, the model's limit.")
 
     def _recent(self, event: Event) -> list[str]:
         return event.behaviors[-self.model.config.max_behaviors :]

@@ -183,7 +183,7 @@ def _no_other_columns(*given: str | None) -> None:
 def _unlabelled(predictor: Predictor, source: str, text_column: str | None, format: str | None) -> Iterator[Event]:
     _no_other_columns(text_column)
     if source == "-" and format in ("csv", "tsv"):
-        raise UserError("events on standard input are JSON, one object a line; drop --format")
+        raise UserError("events on standard input are JSON, one object per line; drop --format")
     return read_events(source, predictor.features.columns, labelled=False, split="test")
 
 

@@ -28,7 +28,7 @@ class Clicks:
     times: np.ndarray  # float64, impression -> seconds since 1970; NaN where the file does not say
     histories: Ragged  # the distinct ones: news numbers, int32, oldest click first
     history_of: np.ndarray  # int32, impression -> row of `histories`
-    candidates: Ragged  # news numbers, int32, one row an impression, in the order of the file
+    candidates: Ragged  # news numbers, int32, one row per impression, in the order of the file
     labels: np.ndarray | None  # int8, one a value of `candidates`, 1 for a click; None where the file has none
     quirks: dict[str, int]  # what was odd and how often, see `fastformer.tasks.recommendation.mind.QUIRKS`
 
@@ -111,7 +111,7 @@ class Clicks:
         if not all(len(array) == len(self) == len(offsets) - 1 for array in by_impression):
             raise ValueError("the arrays of impressions have different lengths")
         if self.labels is not None and len(self.labels) != flat:
-            raise ValueError("there is not one label a candidate")
+            raise ValueError("the number of labels is not the number of candidates")
 
 
 def _to_numpy(array: pa.Array) -> np.ndarray:

@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from fastformer.data.ragged import Ragged
 from fastformer.data.tokenizers import encode_batch
 from fastformer.errors import UserError
-from fastformer.progress import say
+from fastformer.progress import how_many, say
 from fastformer.tasks.recommendation.clicks import Clicks
 
 
@@ -46,7 +46,7 @@ class Titles(NamedTuple):
 
 
 def news_texts(news: pa.Table, fields: Sequence[str]) -> list[str]:
-    """What a model reads of each news: some columns, joined by spaces."""
+    """What a model reads of each article: some columns, joined by spaces."""
     columns = [news[field].to_pylist() for field in fields]
     return [" ".join(parts) for parts in zip(*columns, strict=True)]
 
@@ -54,10 +54,10 @@ def news_texts(news: pa.Table, fields: Sequence[str]) -> list[str]:
 def encode_titles(
     news: pa.Table, tokenizer: PreTrainedTokenizerBase, fields: Sequence[str], max_length: int, show: bool = True
 ) -> Titles:
-    """Tokenize every news once; longer ones are cut, and counted in one line if `show`."""
+    """Tokenize every article once; longer ones are cut, and counted in one line if `show`."""
     encoded, cut = encode_batch(tokenizer, news_texts(news, fields), max_length)
     if cut and show:
-        say(f"{cut:,} of {len(encoded):,} titles were longer than {max_length} tokens and were cut.")
+        say(f"{how_many(cut, 'titles', 'were', len(encoded))} cut after {max_length} tokens.")
     lengths = np.array([len(ids) for ids in encoded], dtype=np.int64)
     ids, _ = Ragged.from_lengths(np.concatenate([*encoded, np.zeros(0, np.int32)]), lengths).padded(
         tokenizer.pad_token_id
@@ -112,10 +112,10 @@ class ClickExamples(Dataset):
 def batch_of(
     titles: Titles, history: np.ndarray, history_mask: np.ndarray, candidates: np.ndarray, candidate_mask: np.ndarray
 ) -> dict[str, Tensor]:
-    """Inputs of a model from news numbers (batch, …), each news with its title once."""
+    """Inputs of a model from news numbers (batch, …), each article with its title once."""
     if not history.shape[1]:  # nobody in this batch has clicked anything
         history, history_mask = (np.zeros((len(history), 1), part.dtype) for part in (history, history_mask))
-    # Padding takes the number of a news that is there anyway.
+    # Padding takes the number of an article that is there anyway.
     candidates = np.where(candidate_mask, candidates, candidates[:, :1])
     history = np.where(history_mask, history, candidates[:, :1])
     distinct, places = np.unique(np.concatenate([history, candidates], axis=1), return_inverse=True)

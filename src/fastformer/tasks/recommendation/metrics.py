@@ -27,7 +27,7 @@ _MOST_VALUES = 1 << 22  # of a matrix: larger ones would only miss the processor
 def impression_metrics(scores: np.ndarray, labels: np.ndarray, offsets: np.ndarray) -> dict[str, Any]:
     """The averages of METRICS, and how many impressions there are: in all, without a click, of one class only.
 
-    `scores` and `labels` have one value a candidate; `offsets` are those of `Clicks.candidates`.
+    `scores` and `labels` have one value per candidate; `offsets` are those of `Clicks.candidates`.
     """
     _check(scores, offsets)
     count = len(offsets) - 1

@@ -72,7 +72,7 @@ class RecommendationPreset:
     tokenizer: str = "word"  # word, bpe or nltk; a pre-trained encoder brings its own
     vocab_size: int = 30_000
     min_frequency: int = 1  # in titles: a word of one title tells it from all others
-    fields: tuple[str, ...] = ("title",)  # columns of news.tsv that make up the text of a news
+    fields: tuple[str, ...] = ("title",)  # columns of news.tsv that make up the text of an article
     plm_layers: int | None = None  # train so many of the last layers of a pre-trained encoder; None: all; 0: read once
     adapt_init: bool = True  # fit what --init gives to the data (warm_start.py); the paper takes GloVe as it is
     model: dict[str, Any] = field(default_factory=dict)  # fields of RecommendationConfig or FimConfig

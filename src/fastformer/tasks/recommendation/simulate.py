@@ -1,7 +1,7 @@
 """Simulated clicks in MIND's layout, offline: titles are first lines of the built-in corpus, their category a library.
 
 A user has a favourite category. Of the news shown in an impression, drawn evenly from all of them, one or two were
-clicked: nine of ten clicks are on the favourite, the others anywhere. Over all users, every news is as likely to be
+clicked: nine of ten clicks are on the favourite, the others anywhere. Over all users, every article is as likely to be
 shown and clicked as any other, so popularity knows nothing, and some of the news come out after training: to rank those
 a model must read titles.
 
@@ -17,13 +17,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fastformer.data.corpus import builtin_rows
+from fastformer.data.corpus import builtin_rows, need_libraries
 from fastformer.errors import UserError
 from fastformer.files import cache_folder, explain_full_disk
 
 USERS = 500
 SPLITS = ("train", "dev", "test")
-IMPRESSIONS = {"train": 4, "dev": 1, "test": 1}  # a user
+IMPRESSIONS = {"train": 4, "dev": 1, "test": 1}  # per user
 CANDIDATES = 15
 CATEGORIES = ("networkx", "nltk", "pandas", "python", "sympy", "transformers")  # libraries with words of their own
 LOYALTY = 0.9  # of clicks are on the favourite category
@@ -77,6 +77,7 @@ def _put_files(made: Path, folder: Path) -> None:
 
 def _titles() -> list[tuple[str, str]]:
     """(title, category), the same number of each category, categories in turn."""
+    need_libraries(CATEGORIES)
     found: dict[str, dict[str, None]] = {category: {} for category in CATEGORIES}
     for row in builtin_rows("train"):
         titles = found.get(row.label)

@@ -86,7 +86,7 @@ def predict(
     format: str | None = None,
     show_progress: bool = True,
 ) -> int:
-    """Write MIND's leaderboard file: `ImpressionID [r1,r2,…]` a line, the ranks of the candidates in their order."""
+    """Write MIND's leaderboard file: `ImpressionID [r1,r2,…]` per line, the ranks in the order of the candidates."""
     _no_columns(text_column)
     clicks = _read(source, "optional", show_progress)
     scores = score(run, clicks, show_progress=show_progress)
@@ -115,11 +115,11 @@ def embed(
 ) -> tuple[int, int]:
     """Write the vectors of all news of a folder, in the order of news.tsv; return number and width.
 
-    Their ids are the column `id` of `.parquet`; beside NAME.npy they are in NAME.ids.txt, one a line.
+    Their ids are the column `id` of `.parquet`; beside NAME.npy they are in NAME.ids.txt, one per line.
     """
     _no_columns(text_column)
     if members_of(check_task(run)) or run.record["model"] == "fim":
-        raise UserError(f"{run.folder}: {run.record['model']} has no vector of a news; use another model")
+        raise UserError(f"{run.folder}: {run.record['model']} makes no article vectors; use a run of another --model")
     recommender = Recommender(run)
     news = _read(source, "optional", show_progress).news
     titles = recommender.titles(news, show_progress)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fastformer.errors import extra
 from fastformer.files import writing_aside
 from fastformer.plotting import COLORS, OURS, style
 from fastformer.tasks.summarization.baselines import baseline_summaries
@@ -54,7 +55,8 @@ class Sample:
 
 def plot_course(metrics: dict[str, Any], path: str | Path, title: str) -> None:
     """Write a PNG of `Fitted.metrics()`: ROUGE-1 of the sample, and of sentences of its articles; perplexity below."""
-    from matplotlib.figure import Figure
+    with extra("summarization"):
+        from matplotlib.figure import Figure
 
     epochs, sample = metrics["epochs"], metrics["sample"]
     unit, seconds = next(

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from fastformer.data.batches import EncodedTexts, EncodedTextsWriter, Subset, pad_batch
 from fastformer.data.tokenizers import encode_batch
 from fastformer.errors import UserError
-from fastformer.progress import progress_bar, say
+from fastformer.progress import how_many, progress_bar, say
 from fastformer.tasks.summarization.documents import Documents
 
 END = "[END]"  # in tokenizers that have no such token
@@ -70,7 +70,7 @@ def encode_documents(
     documents.warn_about_empty()
     for cut, what, limit in ((cut_articles, "articles", max_length), (cut_summaries, "summaries", max_summary_length)):
         if cut:
-            say(f"{cut:,} of {len(lengths):,} {what} were longer than {limit:,} tokens and were cut.")
+            say(f"{how_many(cut, what, 'were', len(lengths))} cut after {limit:,} tokens.")
     return encoded
 
 

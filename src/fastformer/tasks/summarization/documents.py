@@ -2,8 +2,8 @@
 
 A source is a CSV, TSV, JSONL or Parquet file (plain or .gz) with a column for each; CNN/DailyMail as published, a
 folder of `.story` files with `@highlight` before each line of the summary (which gets a full stop where it has none);
-the PubMed and arXiv files of Cohan et al. (2018), one JSON object a line with lists of sentences, `<S>` around those of
-the summary, whatever the file is called; a folder saved by `datasets`, a Hub name; or `builtin`: docstrings without
+the PubMed and arXiv files of Cohan et al. (2018), one JSON object per line with lists of sentences, `<S>` around those
+of the summary, whatever the file is called; a folder saved by `datasets`, a Hub name; or `builtin`: docstrings without
 their first line, which is the summary.
 
 A new line ends a sentence. White space is otherwise of no meaning: runs of it become one space.
@@ -23,7 +23,7 @@ from fastformer.data.formats import Format, Record, decode, guard, kind_of, open
 from fastformer.data.tables import called, open_records, recognise_column
 from fastformer.data.tokenizers import split_sentences
 from fastformer.errors import UserError
-from fastformer.progress import say
+from fastformer.progress import how_many, say
 
 # Column names recognised in any case; the first of each wins over the others.
 ARTICLE_COLUMNS = ("article", "article_text", "document", "text", "body", "content", "source", "dialogue")
@@ -77,8 +77,8 @@ class Documents:
     def warn_about_empty(self) -> None:
         """One line if any document was left out."""
         if self.empty:
-            total = self.count + self.empty
-            say(f"{self.source}: {self.empty:,} of {total:,} documents have no article or no summary: left out.")
+            left_out = how_many(self.empty, "documents", "were", self.count + self.empty)
+            say(f"{self.source}: {left_out} left out: no article or no summary.")
 
 
 def read_documents(
@@ -141,7 +141,7 @@ def _documents(name: str, records: Iterator[Record], with_summary: bool) -> Iter
 
 
 def _text(where: str, value: Any, role: str) -> str:
-    """A string, or the sentences of a list, one a line."""
+    """A string, or the sentences of a list, one per line."""
     if isinstance(value, list | tuple) and all(isinstance(sentence, str) for sentence in value):
         value = "\n".join(_SENTENCE_MARK.sub(" ", sentence) for sentence in value)
     if not isinstance(value, str):

@@ -16,7 +16,7 @@ from fastformer.inference import BATCH_TOKENS
 from fastformer.machine import release, tune
 from fastformer.modeling import FastformerForConditionalGeneration
 from fastformer.modeling.seq2seq import EncoderOutput
-from fastformer.progress import progress_bar, quiet_libraries, say
+from fastformer.progress import how_many, progress_bar, quiet_libraries, say
 from fastformer.run_folder import Run
 from fastformer.tasks.summarization.data import in_chunks
 from fastformer.tasks.summarization.documents import tidy
@@ -60,7 +60,7 @@ class Summarizer:
         with progress_bar(title, show=show_progress) as advance:
 
             def done(count: int) -> None:
-                advance(count, note=f"{self.count / self.seconds:.1f} documents a second")
+                advance(count, note=f"{self.count / self.seconds:.1f} documents per second")
 
             for chunk in in_chunks(articles):
                 yield from self._write(chunk, done)
@@ -69,9 +69,9 @@ class Summarizer:
         """One line each if any article was cut, or empty."""
         if self.cut:
             limit = self.tokenizer.model_max_length
-            say(f"{self.cut:,} of {self.count:,} articles were longer than {limit:,} tokens and were cut.")
+            say(f"{how_many(self.cut, 'articles', 'were', self.count)} cut after {limit:,} tokens.")
         if self.empty:
-            say(f"{self.empty:,} of {self.count:,} articles are empty: their summaries are empty.")
+            say(f"{how_many(self.empty, 'articles', 'are', self.count)} empty, and so is the summary of each.")
 
     def _write(self, articles: list[str], done) -> list[Written]:
         encoded, cut = encode_batch(self.tokenizer, articles, self.tokenizer.model_max_length)
