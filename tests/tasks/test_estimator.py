@@ -14,7 +14,7 @@ from sklearn.preprocessing import FunctionTransformer
 from fastformer import TextClassifier, TextRegressor
 from fastformer.errors import UserError
 from fastformer.run_folder import open_run
-from fastformer.tasks.classification import evaluate, train
+from fastformer.tasks.verbs import evaluate, train
 
 from .conftest import make_rows, write_csv
 
@@ -242,5 +242,5 @@ class TestRegressor:
 
     def test_loads_what_the_command_line_trained(self, data, numbers, tmp_path):
         source = write_csv(tmp_path / "train.csv", list(zip(data[0], numbers, strict=True)))
-        train(source, output=tmp_path / "run", regression=True, epochs=1, show_progress=False)
+        train("classification", source, output=tmp_path / "run", regression=True, epochs=1, show_progress=False)
         assert TextRegressor.load(tmp_path / "run").predict(data[0][:3]).shape == (3,)

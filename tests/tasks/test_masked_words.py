@@ -18,7 +18,7 @@ from fastformer import FastformerConfig
 from fastformer.data.tokenizers import encode_batch, train_tokenizer
 from fastformer.errors import Interrupted, UserError
 from fastformer.run_folder import open_run
-from fastformer.tasks import classification
+from fastformer.tasks import classification, verbs
 from fastformer.tasks.masked_words import objective
 from fastformer.tasks.masked_words.objective import MaskedWordLearner, hide_at_random, hide_by_hash
 from fastformer.tasks.verbs import embed, evaluate, load, predict
@@ -197,7 +197,7 @@ def test_a_classifier_starts_from_it(run, tmp_path):
     rows = [(f"a {colour} {animal}", animal) for colour in COLOURS for animal in ANIMALS[:2]] * 3
     table = write_csv(tmp_path / "table.csv", rows)
     options = {"init": str(run), "epochs": 1, "learning_rate": 1e-12, **quiet}
-    classification.train(table, output=tmp_path / "run", **options)
+    verbs.train("classification", table, output=tmp_path / "run", **options)
     before, after = (load_file(folder / "model.safetensors") for folder in (run, tmp_path / "run"))
     shared = [name for name in before if name.startswith("fastformer.")]
     assert {WORDS, PAIRS} < set(shared)

@@ -1,6 +1,7 @@
 """Texts without labels: the n-gram channel learns which words go together; where that is no better, nothing changes."""
 
 import json
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,11 +12,14 @@ from safetensors.torch import load_file
 from fastformer import TextClassifier
 from fastformer.data.batches import EncodedTexts, Joined, Subset
 from fastformer.errors import Interrupted, UserError
-from fastformer.tasks.classification import ngrams, train
+from fastformer.tasks import verbs
+from fastformer.tasks.classification import ngrams
 from fastformer.tasks.classification.channel import fit_channel, outputs_of
 from fastformer.tasks.classification.data import LabelSpace
 from tests.tasks.conftest import make_rows, write_csv, write_jsonl
 from tests.tasks.test_resume import stop_after  # noqa: F401
+
+train = partial(verbs.train, "classification")
 
 FILLERS, TOPIC = 40, 120  # words of every text, and words of each of two topics
 SIZE = 1 + FILLERS + 2 * TOPIC

@@ -6,21 +6,22 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import torch
-from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 from fastformer import available_mixers
 from fastformer.errors import UserError
 from fastformer.run_folder import open_run
-from fastformer.tasks.classification import embed, evaluate, predict, train
-from fastformer.tasks.classification.presets import PRESETS, get_preset
+from fastformer.tasks import get_task, verbs
+from fastformer.tasks.verbs import embed, evaluate, predict
 
 from .conftest import FILLER, make_rows, write_csv, write_jsonl
+
+train = partial(verbs.train, "classification")
 
 quiet = {"show_progress": False}
 
@@ -77,14 +78,6 @@ def test_top_keeps_the_largest_probabilities_in_falling_order(run_folder, tmp_pa
             assert line["label"] == all_of_it["label"] == falling[0][0]
 
 
-def test_batch_company_changes_no_prediction(run_folder, tmp_path):
-    rows = make_rows(30, 6)
-    together = predictions(run_folder, write_csv(tmp_path / "all.csv", rows))
-    for index in (0, 7, 29):
-        [alone] = predictions(run_folder, write_csv(tmp_path / "one.csv", [rows[index]]))
-        assert alone["probabilities"] == pytest.approx(together[index]["probabilities"], abs=1e-5)
-
-
 def test_transformers_loads_the_run_by_itself(run_folder, tmp_path):
     text = "the old cat and a horse"
     [ours] = predictions(run_folder, write_csv(tmp_path / "one.csv", [(text, "animal")]))
@@ -104,15 +97,6 @@ def test_embed_writes_one_vector_a_text(run_folder, files, tmp_path, suffix):
     assert vectors.shape == (60, 128)
     assert vectors.std() > 0
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
-
-
-def test_same_seed_same_weights_other_seed_others(files, tmp_path):
-    weights = []
-    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
-        train(files["train"], output=tmp_path / name, epochs=1, seed=seed, **quiet)
-        weights.append(load_file(tmp_path / name / "model.safetensors"))
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-    assert any(not torch.equal(weights[0][name], weights[2][name]) for name in weights[0])
 
 
 @pytest.mark.parametrize("mixer", available_mixers())
@@ -197,8 +181,9 @@ def test_a_file_larger_than_what_is_held_trains(tmp_path):
             file.write("text,label\n")
             for text, label in make_rows(rows, 0):
                 file.write(f"{text} {'filler ' * 3500},{label}\n")
-        code = "import sys; from fastformer.tasks.classification import train; "
-        code += "run = train(sys.argv[1], output=sys.argv[2], epochs=1, max_length=64, show_progress=False); "
+        code = "import sys; from fastformer.tasks.verbs import train; "
+        code += "options = {'epochs': 1, 'max_length': 64, 'show_progress': False}; "
+        code += "run = train('classification', sys.argv[1], output=sys.argv[2], **options); "
         code += "print(run['peak_memory_gb'])"
         command = [sys.executable, "-c", code, str(source), str(tmp_path / f"run-{rows}")]
         printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -212,8 +197,8 @@ def test_a_huge_text_is_cut_with_one_counted_warning(run_folder, tmp_path, capsy
     lines = predictions(run_folder, write_csv(tmp_path / "huge.csv", [(huge, "animal"), ("a saw", "tool")]))
     assert len(lines) == 2
     assert lines[1]["label"] == "tool"
-    limit = PRESETS["default"].max_length
-    assert capsys.readouterr().err.count(f"1 texts were longer than the model's {limit:,} tokens") == 1
+    limit = get_task("classification").settings().max_length
+    assert capsys.readouterr().err.count(f"1 text was longer than the model's {limit:,} tokens") == 1
 
 
 # Table "hyper": layers, global, random, window, pooling window, block, projection, heads, width; length for the others.
@@ -226,7 +211,8 @@ TABLE = {
 
 @pytest.mark.parametrize("name", TABLE)
 def test_paper_presets_are_the_columns_of_the_table(name):
-    preset = get_preset(name, "fastformer")
+    settings = get_task("classification").settings
+    preset = settings(name)
     model = preset.model
     assert TABLE[name] == (
         model["num_hidden_layers"],
@@ -243,8 +229,8 @@ def test_paper_presets_are_the_columns_of_the_table(name):
     training = preset.training
     assert (training.batch_size, training.learning_rate, training.epochs, training.weight_decay) == (64, 1e-3, 3, 0)
     assert (model["hidden_dropout_prob"], preset.tokenizer, model["share_layers"]) == (0.2, "nltk", True)
-    assert get_preset(name, "transformer").max_length == 512
-    assert not get_preset(name, "bigbird").model["share_layers"]
+    assert settings(name, mixer="transformer").max_length == 512
+    assert not settings(name, mixer="bigbird").model["share_layers"]
 
 
 class TestMistakes:
