@@ -17,6 +17,7 @@ import fastformer.training
 from fastformer import FastformerConfig
 from fastformer.data.tokenizers import encode_batch, train_tokenizer
 from fastformer.errors import Interrupted, UserError
+from fastformer.export import export
 from fastformer.run_folder import open_run
 from fastformer.tasks import classification, verbs
 from fastformer.tasks.masked_words import objective
@@ -254,3 +255,8 @@ class TestMistakes:
     def test_a_classifier_is_not_a_filler(self, run, source):
         with pytest.raises(UserError, match="this run is for masked-words"):
             classification.TextClassifier.load(run)
+
+    def test_a_run_cannot_be_exported(self, run, tmp_path):
+        with pytest.raises(UserError, match="a run of masked-words cannot be exported"):
+            export(run, tmp_path / "export")
+        assert not (tmp_path / "export").exists()

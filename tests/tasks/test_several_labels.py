@@ -232,7 +232,7 @@ def test_a_run_keeps_channel_and_thresholds(trained, tmp_path):
     assert len(thresholds) == 12
     assert set(thresholds) != {0.5}
     assert model.model_.ngrams is not None
-    assert model._metrics["ngrams"]["weights"]["doubt"] == 0
+    assert model._predictor.trained.metrics["ngrams"]["weights"]["doubt"] == 0
     texts = [text for text, _ in fresh[:200]]
     assert TextClassifier.load(folder).predict(texts) == model.predict(texts)
     source = write_jsonl(tmp_path / "fresh.jsonl", [{"text": text, "label": names} for text, names in fresh[:200]])

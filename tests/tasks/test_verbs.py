@@ -14,10 +14,11 @@ import pytest
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 from fastformer import available_mixers
+from fastformer.data.tables import Row
 from fastformer.errors import UserError
 from fastformer.run_folder import open_run
 from fastformer.tasks import get_task, verbs
-from fastformer.tasks.verbs import embed, evaluate, predict
+from fastformer.tasks.verbs import embed, evaluate, load, predict
 
 from .conftest import FILLER, make_rows, write_csv, write_jsonl
 
@@ -126,6 +127,30 @@ def test_regression_predicts_in_the_units_of_the_data(tmp_path):
     assert 4900 < min(values) < max(values) < 5600
     with pytest.raises(UserError, match="predicts a number and has no probabilities"):
         predictions(tmp_path / "run", source, top=1)
+
+
+def test_a_predictor_takes_strings_dictionaries_and_rows(run_folder):
+    rows = make_rows(5, 7)
+    predictor = load(run_folder)
+    found = list(predictor.predict([text for text, _ in rows]))
+    assert list(predictor.predict([{"text": text, "id": 3} for text, _ in rows])) == found
+    assert list(predictor.predict(Row(*row) for row in rows)) == found
+    assert list(predictor.predict([])) == []
+    labelled = [{"text": text, "label": label} for text, label in rows]
+    assert predictor.evaluate(labelled)["rows"] == 5
+    with pytest.raises(UserError, match=r"the examples: cannot tell which column holds the text; columns found: a, b"):
+        list(predictor.predict([{"a": 1, "b": 2, "c": 3}]))
+    with pytest.raises(UserError, match=r"example 2: the text is missing"):
+        list(predictor.predict([{"text": "a cat"}, {"body": "a dog"}]))
+
+
+def test_a_list_of_dictionaries_is_a_source(tmp_path):
+    examples = [{"words": text, "kind": label} for text, label in make_rows(60, 0)]
+    columns = {"text_column": "words", "label_column": "kind"}
+    metrics = train(examples, test=examples[:20], output=tmp_path / "run", epochs=1, **columns, **quiet)
+    assert metrics["rows"] == {"train": 42, "validation": 18, "test": 20}
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["data"]["train"] is None
+    assert evaluate(tmp_path / "run", examples[:20], **quiet) == metrics["test"]
 
 
 def test_joined_columns_are_recorded_and_used_again(tmp_path):
