@@ -18,7 +18,7 @@ from fastformer.export import export, verify, write_onnx
 from fastformer.int8 import Int8Linear, to_int8
 from fastformer.onnx_model import OnnxClassifier
 from fastformer.run_folder import open_run
-from fastformer.tasks.classification import embed, evaluate, predict, train
+from fastformer.tasks.verbs import embed, evaluate, predict, train
 
 from .tasks.conftest import files, make_rows, run_folder, write_jsonl  # noqa: F401  the small task and its run
 from .test_cli import fastformer  # noqa: F401  runs a command
@@ -229,7 +229,7 @@ class TestVerbs:
     def test_of_numbers(self, tmp_path):
         rows = [{"text": text, "label": len(text.split())} for text, _ in make_rows(40, 0)]
         source = write_jsonl(tmp_path / "numbers.jsonl", rows)
-        train(source, output=tmp_path / "run", regression=True, epochs=1, show_progress=False)
+        train("classification", source, output=tmp_path / "run", regression=True, epochs=1, show_progress=False)
         result = export(tmp_path / "run", evaluate_on=source, show_progress=False)
         assert result["output"] == str(tmp_path / "run-onnx")
         assert result["evaluation"]["onnx"]["r2"] == pytest.approx(result["evaluation"]["run"]["r2"], abs=1e-4)

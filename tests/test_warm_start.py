@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +16,14 @@ from fastformer import TextClassifier
 from fastformer.data.tokenizers import load_tokenizer, train_tokenizer
 from fastformer.errors import UserError
 from fastformer.run_folder import open_run
-from fastformer.tasks.classification import train
+from fastformer.tasks import verbs
 from fastformer.warm_start import PAIRS, WORDS
 from fastformer.word_encoder import open_encoder, word_vectors
 
 from .tasks.conftest import FILLER, files, make_rows, run_folder, write_csv  # noqa: F401  the small task and its run
 from .tasks.conftest import WORDS as TOPICS
+
+train = partial(verbs.train, "classification")
 
 ALL_WORDS = [*FILLER, *(word for words in TOPICS.values() for word in words)]
 still = {"show_progress": False, "epochs": 1, "learning_rate": 1e-12}  # the weights stay where they start

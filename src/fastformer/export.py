@@ -19,10 +19,12 @@ from torch import Tensor, nn
 from fastformer.errors import UserError
 from fastformer.files import write_json
 from fastformer.int8 import to_int8
+from fastformer.markdown import markdown_table
 from fastformer.modeling import FastformerForSequenceClassification
 from fastformer.modeling.heads import with_doubt
 from fastformer.onnx_model import LOGITS, MODEL_FILE, TEXT_VECTOR, OnnxClassifier
 from fastformer.run_folder import Run, claim_output, holds_anything, open_run, unharmed, writing_run
+from fastformer.tasks.verbs import labelled, load
 from fastformer.version import __version__
 
 FORMATS = ("onnx",)
@@ -51,20 +53,14 @@ def export(
     if format not in FORMATS:
         raise UserError(f"unknown format {format!r}; choose from {', '.join(FORMATS)}")
     opened = open_run(run)
-    if opened.task != "classification":
-        raise UserError(f"{run}: a run of task {opened.task!r} cannot be exported yet")
     if opened.is_export:
         raise UserError(f"{run}: is an export itself; give the run that it was made from")
     folder = _claim(opened, output, int8, overwrite)
+    predictor = load(opened, show_progress)
+    model = predictor.exportable()
     _need_libraries()
-
-    from fastformer.tasks.classification.verbs import Classifier, compare
-
-    classifier = Classifier(opened)
-    model, tokenizer = classifier.model, classifier.runner.tokenizer
     if evaluate_on is not None:
-        columns = {"text_column": text_column, "label_column": label_column}
-        next(iter(classifier.labelled(evaluate_on, **columns)))  # a wrong file or column fails here, before any work
+        examples = labelled(predictor, evaluate_on, text_column, label_column)
     record = {**opened.record, "fastformer": __version__, "export": {"format": format, "int8": int8}}
     with unharmed(folder), writing_run(folder, record) as aside:
         path = aside / MODEL_FILE
@@ -87,12 +83,12 @@ def export(
                 write_onnx(model, float_path)
                 models |= {"onnx": OnnxClassifier(float_path, model.config), "onnx int8": exported}
                 sizes |= {"onnx": _megabytes(float_path), "onnx int8": result["megabytes"]}
-            compared = compare(classifier, models, evaluate_on, **columns, show_progress=show_progress)
+            compared = predictor.compare(models, examples)
             result["evaluation"] = {name: {**row, "megabytes": sizes[name]} for name, row in compared.items()}
             for leftover in aside.glob(f"float-{MODEL_FILE}*"):
                 leftover.unlink()
         model.config.save_pretrained(aside)
-        tokenizer.save_pretrained(aside)
+        predictor.tokenizer.save_pretrained(aside)
         write_json(aside / "metrics.json", {**opened.load_metrics(), "export": result})
         (aside / "README.md").write_text(_card(opened, folder.resolve().name, result, evaluate_on), encoding="utf-8")
     return {"output": str(folder), **result}
@@ -216,8 +212,6 @@ def verify(model: FastformerForSequenceClassification, exported: OnnxClassifier,
 
 def _card(run: Run, name: str, result: dict[str, Any], evaluated_on: str | None) -> str:
     """README.md of an export: what it was made from, what goes in and out, how it compares."""
-    from fastformer.tasks.classification.card import comparison_table
-
     numbers = "int8 (tables, and the products of wide models)" if result["int8"] else "float32"
     lines = [
         "---",
@@ -237,7 +231,7 @@ def _card(run: Run, name: str, result: dict[str, Any], evaluated_on: str | None)
         "",
     ]
     if evaluated_on is not None:
-        lines += [f"On `{evaluated_on}`:", "", *comparison_table(result["evaluation"]), ""]
+        lines += [f"On `{evaluated_on}`:", "", _comparison(result["evaluation"])]
     lines += [
         "```bash",
         f"fastformer predict {name} texts.txt",
@@ -245,6 +239,13 @@ def _card(run: Run, name: str, result: dict[str, Any], evaluated_on: str | None)
         "",
     ]
     return "\n".join(lines)
+
+
+def _comparison(rows: dict[str, dict[str, float]]) -> str:
+    """A row per model, a column per number."""
+    columns = list(next(iter(rows.values())))
+    header = ["", *(column.replace("_", " ") for column in columns)]
+    return markdown_table(header, [[name, *(f"{row[column]:.4g}" for column in columns)] for name, row in rows.items()])
 
 
 def _megabytes(path: Path) -> float:

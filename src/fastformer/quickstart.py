@@ -6,8 +6,7 @@ from typing import Any
 from fastformer.data.tables import Row, read_rows
 from fastformer.errors import Interrupted
 from fastformer.progress import say
-from fastformer.run_folder import open_run
-from fastformer.tasks.classification import verbs
+from fastformer.tasks import verbs
 from fastformer.tasks.classification.baselines import majority, tfidf
 from fastformer.tasks.classification.methods import Fit, measure
 
@@ -22,6 +21,7 @@ def quickstart(output: str | Path = "runs/quickstart", seed: int = 0, show_progr
         say("Which Python library does a docstring come from? Reading the docstrings installed here.")
     try:
         metrics = verbs.train(
+            "classification",
             "builtin",
             "builtin",
             "builtin",
@@ -35,13 +35,9 @@ def quickstart(output: str | Path = "runs/quickstart", seed: int = 0, show_progr
     train, test = (list(read_rows("builtin", split=split)) for split in ("train", "test"))
     if show_progress:
         say("Training TF-IDF + logistic regression on the same rows for comparison.")
-    classifier = verbs.Classifier(open_run(output))
     picked = test[:: len(test) // 3][:3]
-    outputs = classifier.runner([row.text for row in picked], classifier.logits)
-    examples = [
-        {"text": row.text, "true": row.label, **classifier.describe(logits)}
-        for row, logits in zip(picked, outputs, strict=True)
-    ]
+    answers = verbs.load(output).predict(picked)
+    examples = [{"text": row.text, "true": row.label, **answer} for row, answer in zip(picked, answers, strict=True)]
     return {
         "rows": {**metrics["rows"], "test": len(test)},
         "fastformer": {**metrics["test"], "seconds": metrics["train_seconds"]},

@@ -49,8 +49,8 @@ def files(tmp_path_factory) -> dict[str, str]:
 @pytest.fixture(scope="session")
 def run_folder(files, tmp_path_factory) -> Path:
     """A finished run; tests only read it."""
-    from fastformer.tasks.classification import train
+    from fastformer.tasks.verbs import train
 
     folder = tmp_path_factory.mktemp("runs") / "animals"
-    train(files["train"], test=files["test"], output=folder, show_progress=False)
+    train("classification", files["train"], test=files["test"], output=folder, show_progress=False)
     return folder

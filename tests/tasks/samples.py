@@ -56,6 +56,21 @@ def masked_words(folder: Path) -> Sample:
     )
 
 
+def classification(folder: Path) -> Sample:
+    (folder / "empty.csv").write_text("")
+    other = folder / "other.csv"
+    other.write_text("number,size,color\n1,2,3\n")
+    broken = folder / "broken.jsonl"
+    broken.write_text('{"text": "a cat", "label": "animal"}\n{"text": \n')
+    return Sample(
+        write_csv(folder / "train.csv", make_rows(150, 0)),
+        write_csv(folder / "test.csv", make_rows(30, 1)),
+        [{"text": text} for text, _ in make_rows(6, 2)],
+        {"epochs": 2},
+        {**_refused(folder, "csv"), str(other): "column", str(broken): "line 2"},
+    )
+
+
 def _refused(folder: Path, ending: str) -> dict[str, str]:
     """A file that is not there, one with nothing in it, and, where it was written, a broken one."""
     refused = {str(folder / f"missing.{ending}"): "no such file", str(folder / f"empty.{ending}"): "empty"}
@@ -63,7 +78,11 @@ def _refused(folder: Path, ending: str) -> dict[str, str]:
     return refused | ({str(broken): "line 2"} if broken.exists() else {})
 
 
-SAMPLES: dict[str, Callable[[Path], Sample]] = {"loudness": loudness, "masked-words": masked_words}
+SAMPLES: dict[str, Callable[[Path], Sample]] = {
+    "loudness": loudness,
+    "masked-words": masked_words,
+    "classification": classification,
+}
 
 
 def save_json(path: Path, content: Any) -> str:

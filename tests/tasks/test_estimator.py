@@ -14,7 +14,7 @@ from sklearn.preprocessing import FunctionTransformer
 from fastformer import TextClassifier, TextRegressor
 from fastformer.errors import UserError
 from fastformer.run_folder import open_run
-from fastformer.tasks.classification import evaluate, train
+from fastformer.tasks.verbs import evaluate, train
 
 from .conftest import make_rows, write_csv
 
@@ -85,6 +85,16 @@ def test_saved_and_loaded_is_the_same(fitted, data, tmp_path):
     assert TextClassifier.load(tmp_path / "again").score(*data) == scores["accuracy"]
 
 
+def test_a_finished_run_is_kept_unless_told(fitted, data, tmp_path):
+    fitted.save(tmp_path / "run")
+    before = (tmp_path / "run" / "run.json").stat().st_mtime_ns
+    with pytest.raises(UserError, match="run: holds a finished run"):
+        fitted.save(tmp_path / "run")
+    assert (tmp_path / "run" / "run.json").stat().st_mtime_ns == before
+    fitted.save(tmp_path / "run", overwrite=True)
+    assert (tmp_path / "run" / "run.json").stat().st_mtime_ns > before
+
+
 def test_cross_validation_and_grid_search(data):
     texts, labels = np.array(data[0]), np.array(data[1])
     scores = cross_val_score(TextClassifier(epochs=6), texts, labels, cv=2)
@@ -144,7 +154,7 @@ def test_balanced_classes_count_the_same(preset):
     )
     assert usual.predict_proba(["a film"])[0, 1] < 0.25
     assert 0.35 < balanced.predict_proba(["a film"])[0, 1] < 0.65
-    assert balanced._record["settings"]["class_power"] == 1
+    assert balanced._predictor.trained.record["settings"]["class_weight"] == "balanced"
     assert clone(balanced).class_weight == "balanced"
 
 
@@ -242,5 +252,5 @@ class TestRegressor:
 
     def test_loads_what_the_command_line_trained(self, data, numbers, tmp_path):
         source = write_csv(tmp_path / "train.csv", list(zip(data[0], numbers, strict=True)))
-        train(source, output=tmp_path / "run", regression=True, epochs=1, show_progress=False)
+        train("classification", source, output=tmp_path / "run", regression=True, epochs=1, show_progress=False)
         assert TextRegressor.load(tmp_path / "run").predict(data[0][:3]).shape == (3,)

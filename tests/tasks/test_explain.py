@@ -3,6 +3,7 @@
 import io
 import json
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,12 +14,16 @@ from fastformer import FastformerConfig, FastformerForSequenceClassification, Te
 from fastformer.data.tokenizers import train_tokenizer
 from fastformer.errors import UserError
 from fastformer.run_folder import open_run
-from fastformer.tasks.classification import explain, predict, train
+from fastformer.tasks import verbs
+from fastformer.tasks.classification import explain
 from fastformer.tasks.classification.data import LabelSpace
-from fastformer.tasks.classification.explain import explain_text, log_odds
+from fastformer.tasks.classification.explaining import explain_text, log_odds
+from fastformer.tasks.verbs import predict
 
 from ..test_cli import fastformer  # noqa: F401  runs a command
 from .conftest import FILLER, WORDS, make_rows, write_csv, write_jsonl
+
+train = partial(verbs.train, "classification")
 
 TEXT = "The old cat,\nand then a  small HORSE near some unseenword."
 

@@ -17,8 +17,9 @@ import fastformer.training
 from fastformer import FastformerConfig
 from fastformer.data.tokenizers import encode_batch, train_tokenizer
 from fastformer.errors import Interrupted, UserError
+from fastformer.export import export
 from fastformer.run_folder import open_run
-from fastformer.tasks import classification
+from fastformer.tasks import classification, verbs
 from fastformer.tasks.masked_words import objective
 from fastformer.tasks.masked_words.objective import MaskedWordLearner, hide_at_random, hide_by_hash
 from fastformer.tasks.verbs import embed, evaluate, load, predict
@@ -197,7 +198,7 @@ def test_a_classifier_starts_from_it(run, tmp_path):
     rows = [(f"a {colour} {animal}", animal) for colour in COLOURS for animal in ANIMALS[:2]] * 3
     table = write_csv(tmp_path / "table.csv", rows)
     options = {"init": str(run), "epochs": 1, "learning_rate": 1e-12, **quiet}
-    classification.train(table, output=tmp_path / "run", **options)
+    verbs.train("classification", table, output=tmp_path / "run", **options)
     before, after = (load_file(folder / "model.safetensors") for folder in (run, tmp_path / "run"))
     shared = [name for name in before if name.startswith("fastformer.")]
     assert {WORDS, PAIRS} < set(shared)
@@ -254,3 +255,8 @@ class TestMistakes:
     def test_a_classifier_is_not_a_filler(self, run, source):
         with pytest.raises(UserError, match="this run is for masked-words"):
             classification.TextClassifier.load(run)
+
+    def test_a_run_cannot_be_exported(self, run, tmp_path):
+        with pytest.raises(UserError, match="a run of masked-words cannot be exported"):
+            export(run, tmp_path / "export")
+        assert not (tmp_path / "export").exists()

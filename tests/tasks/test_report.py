@@ -1,6 +1,7 @@
 """`evaluate --report`: its numbers are scikit-learn's, its files say what they show, its pictures can be read."""
 
 import json
+from functools import partial
 
 import matplotlib.image
 import numpy as np
@@ -9,12 +10,14 @@ from sklearn.metrics import classification_report
 
 from fastformer.errors import UserError
 from fastformer.run_folder import open_run
-from fastformer.tasks.classification import evaluate, train
+from fastformer.tasks import verbs
 from fastformer.tasks.classification import report as reports
 from fastformer.tasks.classification.data import LabelSpace
 from fastformer.tasks.classification.report import class_scores, confusion, details, most_confused, write_report
 
 from .conftest import make_rows, write_csv, write_jsonl
+
+train, evaluate = partial(verbs.train, "classification"), verbs.evaluate
 
 quiet = {"show_progress": False}
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 import torch
@@ -15,7 +16,10 @@ import fastformer.training
 from fastformer.errors import Interrupted, UserError
 from fastformer.resuming import note_seconds, seconds_spent
 from fastformer.run_folder import last_complete_checkpoint, open_run, unharmed
-from fastformer.tasks.classification import stacking, train, verbs
+from fastformer.tasks import verbs
+from fastformer.tasks.classification import stacking, task
+
+train = partial(verbs.train, "classification")
 
 quiet = {"show_progress": False, "epochs": 3}
 
@@ -145,7 +149,7 @@ def test_a_run_that_was_moved_ends_with_its_best_epoch(files, tmp_path, stop_aft
     def falling(*args):
         return {"accuracy": 0.0, "negative_log_loss": next(scores), "accuracy_and_macro_f": 0.0}
 
-    monkeypatch.setattr(fastformer.tasks.classification.fit, "validation_scores", falling)
+    monkeypatch.setattr(task, "validation_scores", falling)
     with monkeypatch.context():
         stop_after(21)
         with pytest.raises(Interrupted):

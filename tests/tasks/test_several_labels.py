@@ -14,14 +14,15 @@ from fastformer.data.batches import EncodedTexts, Subset
 from fastformer.modeling import FastformerConfig
 from fastformer.modeling.ngrams import NgramChannel
 from fastformer.run_folder import open_run
-from fastformer.tasks.classification import evaluate, ngrams
+from fastformer.tasks.classification import ngrams
 from fastformer.tasks.classification.channel import Stacked, can_fit_channel
 from fastformer.tasks.classification.data import LabelSpace
 from fastformer.tasks.classification.metrics import has_label, mean_log_loss, probabilities, scores
+from fastformer.tasks.classification.predictor import describe, describe_all
 from fastformer.tasks.classification.report import class_scores
 from fastformer.tasks.classification.stacking import Blend, blend, loudness
 from fastformer.tasks.classification.thresholds import cross_answers, label_thresholds
-from fastformer.tasks.classification.verbs import describe, json_lines
+from fastformer.tasks.verbs import evaluate
 
 from .conftest import write_jsonl
 from .test_ngrams import BUCKETS, WORDS, make_texts, padded
@@ -185,7 +186,7 @@ class TestThresholds:
         expected = np.array([[1, 1, 0], [0, 0, 1]])
         np.testing.assert_array_equal(has_label(space, probabilities(space, logits)), expected)
         assert [describe(space, row)["labels"] for row in logits] == [["a", "b"], ["c"]]
-        assert [json.loads(line)["labels"] for line in json_lines(space, logits)] == [["a", "b"], ["c"]]
+        assert [answer["labels"] for answer in describe_all(space, logits)] == [["a", "b"], ["c"]]
         assert scores(space, logits, expected)["micro_f"] == 1
         assert scores(SPACE, logits, expected)["micro_f"] < 1
         assert class_scores(space, logits, expected)["b"]["f1"] == 1
@@ -231,7 +232,7 @@ def test_a_run_keeps_channel_and_thresholds(trained, tmp_path):
     assert len(thresholds) == 12
     assert set(thresholds) != {0.5}
     assert model.model_.ngrams is not None
-    assert model._metrics["ngrams"]["weights"]["doubt"] == 0
+    assert model._predictor.trained.metrics["ngrams"]["weights"]["doubt"] == 0
     texts = [text for text, _ in fresh[:200]]
     assert TextClassifier.load(folder).predict(texts) == model.predict(texts)
     source = write_jsonl(tmp_path / "fresh.jsonl", [{"text": text, "label": names} for text, names in fresh[:200]])

@@ -1,6 +1,7 @@
 """Texts without labels: the n-gram channel learns which words go together; where that is no better, nothing changes."""
 
 import json
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,11 +12,14 @@ from safetensors.torch import load_file
 from fastformer import TextClassifier
 from fastformer.data.batches import EncodedTexts, Joined, Subset
 from fastformer.errors import Interrupted, UserError
-from fastformer.tasks.classification import ngrams, train
+from fastformer.tasks import verbs
+from fastformer.tasks.classification import ngrams
 from fastformer.tasks.classification.channel import fit_channel, outputs_of
 from fastformer.tasks.classification.data import LabelSpace
 from tests.tasks.conftest import make_rows, write_csv, write_jsonl
 from tests.tasks.test_resume import stop_after  # noqa: F401
+
+train = partial(verbs.train, "classification")
 
 FILLERS, TOPIC = 40, 120  # words of every text, and words of each of two topics
 SIZE = 1 + FILLERS + 2 * TOPIC
@@ -116,7 +120,7 @@ def test_resumed_training_ends_with_the_same_weights(files, unlabelled, tmp_path
     other = write_csv(tmp_path / "other.csv", make_rows(50, 3))
     with pytest.raises(UserError, match="the data has changed"):
         train(files["train"], unlabelled=other, output=tmp_path / "parts", resume=True, **quiet)
-    with pytest.raises(UserError, match="unlabelled=True, this command unlabelled=None"):
+    with pytest.raises(UserError, match="the data has changed"):
         train(files["train"], output=tmp_path / "parts", resume=True, **quiet)
     train(files["train"], unlabelled=unlabelled, output=tmp_path / "parts", resume=True, **quiet)
     whole, parts = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "parts"))
@@ -128,7 +132,7 @@ def test_the_estimator_learns_their_words():
     labelled, further = make_rows(60, 0), [f"{text} zebra" for text, _ in make_rows(20, 1)]
     model = TextClassifier(epochs=1).fit(*zip(*labelled, strict=True), unlabelled=further)
     assert "zebra" in model.tokenizer_.get_vocab()
-    assert model._metrics["ngrams"]["unlabelled"]["rows"] == 20
+    assert model._predictor.trained.metrics["ngrams"]["unlabelled"]["rows"] == 20
     assert set(model.predict(["a cat and a dog"])) <= set(model.classes_)
 
 

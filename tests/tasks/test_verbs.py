@@ -6,21 +6,23 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import torch
-from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 from fastformer import available_mixers
+from fastformer.data.tables import Row
 from fastformer.errors import UserError
 from fastformer.run_folder import open_run
-from fastformer.tasks.classification import embed, evaluate, predict, train
-from fastformer.tasks.classification.presets import PRESETS, get_preset
+from fastformer.tasks import get_task, verbs
+from fastformer.tasks.verbs import embed, evaluate, load, predict
 
 from .conftest import FILLER, make_rows, write_csv, write_jsonl
+
+train = partial(verbs.train, "classification")
 
 quiet = {"show_progress": False}
 
@@ -77,14 +79,6 @@ def test_top_keeps_the_largest_probabilities_in_falling_order(run_folder, tmp_pa
             assert line["label"] == all_of_it["label"] == falling[0][0]
 
 
-def test_batch_company_changes_no_prediction(run_folder, tmp_path):
-    rows = make_rows(30, 6)
-    together = predictions(run_folder, write_csv(tmp_path / "all.csv", rows))
-    for index in (0, 7, 29):
-        [alone] = predictions(run_folder, write_csv(tmp_path / "one.csv", [rows[index]]))
-        assert alone["probabilities"] == pytest.approx(together[index]["probabilities"], abs=1e-5)
-
-
 def test_transformers_loads_the_run_by_itself(run_folder, tmp_path):
     text = "the old cat and a horse"
     [ours] = predictions(run_folder, write_csv(tmp_path / "one.csv", [(text, "animal")]))
@@ -104,15 +98,6 @@ def test_embed_writes_one_vector_a_text(run_folder, files, tmp_path, suffix):
     assert vectors.shape == (60, 128)
     assert vectors.std() > 0
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
-
-
-def test_same_seed_same_weights_other_seed_others(files, tmp_path):
-    weights = []
-    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
-        train(files["train"], output=tmp_path / name, epochs=1, seed=seed, **quiet)
-        weights.append(load_file(tmp_path / name / "model.safetensors"))
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-    assert any(not torch.equal(weights[0][name], weights[2][name]) for name in weights[0])
 
 
 @pytest.mark.parametrize("mixer", available_mixers())
@@ -142,6 +127,30 @@ def test_regression_predicts_in_the_units_of_the_data(tmp_path):
     assert 4900 < min(values) < max(values) < 5600
     with pytest.raises(UserError, match="predicts a number and has no probabilities"):
         predictions(tmp_path / "run", source, top=1)
+
+
+def test_a_predictor_takes_strings_dictionaries_and_rows(run_folder):
+    rows = make_rows(5, 7)
+    predictor = load(run_folder)
+    found = list(predictor.predict([text for text, _ in rows]))
+    assert list(predictor.predict([{"text": text, "id": 3} for text, _ in rows])) == found
+    assert list(predictor.predict(Row(*row) for row in rows)) == found
+    assert list(predictor.predict([])) == []
+    labelled = [{"text": text, "label": label} for text, label in rows]
+    assert predictor.evaluate(labelled)["rows"] == 5
+    with pytest.raises(UserError, match=r"the examples: cannot tell which column holds the text; columns found: a, b"):
+        list(predictor.predict([{"a": 1, "b": 2, "c": 3}]))
+    with pytest.raises(UserError, match=r"example 2: the text is missing"):
+        list(predictor.predict([{"text": "a cat"}, {"body": "a dog"}]))
+
+
+def test_a_list_of_dictionaries_is_a_source(tmp_path):
+    examples = [{"words": text, "kind": label} for text, label in make_rows(60, 0)]
+    columns = {"text_column": "words", "label_column": "kind"}
+    metrics = train(examples, test=examples[:20], output=tmp_path / "run", epochs=1, **columns, **quiet)
+    assert metrics["rows"] == {"train": 42, "validation": 18, "test": 20}
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["data"]["train"] is None
+    assert evaluate(tmp_path / "run", examples[:20], **quiet) == metrics["test"]
 
 
 def test_joined_columns_are_recorded_and_used_again(tmp_path):
@@ -197,8 +206,9 @@ def test_a_file_larger_than_what_is_held_trains(tmp_path):
             file.write("text,label\n")
             for text, label in make_rows(rows, 0):
                 file.write(f"{text} {'filler ' * 3500},{label}\n")
-        code = "import sys; from fastformer.tasks.classification import train; "
-        code += "run = train(sys.argv[1], output=sys.argv[2], epochs=1, max_length=64, show_progress=False); "
+        code = "import sys; from fastformer.tasks.verbs import train; "
+        code += "options = {'epochs': 1, 'max_length': 64, 'show_progress': False}; "
+        code += "run = train('classification', sys.argv[1], output=sys.argv[2], **options); "
         code += "print(run['peak_memory_gb'])"
         command = [sys.executable, "-c", code, str(source), str(tmp_path / f"run-{rows}")]
         printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -212,7 +222,7 @@ def test_a_huge_text_is_cut_with_one_counted_warning(run_folder, tmp_path, capsy
     lines = predictions(run_folder, write_csv(tmp_path / "huge.csv", [(huge, "animal"), ("a saw", "tool")]))
     assert len(lines) == 2
     assert lines[1]["label"] == "tool"
-    limit = PRESETS["default"].max_length
+    limit = get_task("classification").settings().max_length
     assert capsys.readouterr().err.count(f"1 text was cut after {limit:,} tokens, the model's limit") == 1
 
 
@@ -226,7 +236,8 @@ TABLE = {
 
 @pytest.mark.parametrize("name", TABLE)
 def test_paper_presets_are_the_columns_of_the_table(name):
-    preset = get_preset(name, "fastformer")
+    settings = get_task("classification").settings
+    preset = settings(name)
     model = preset.model
     assert TABLE[name] == (
         model["num_hidden_layers"],
@@ -243,8 +254,8 @@ def test_paper_presets_are_the_columns_of_the_table(name):
     training = preset.training
     assert (training.batch_size, training.learning_rate, training.epochs, training.weight_decay) == (64, 1e-3, 3, 0)
     assert (model["hidden_dropout_prob"], preset.tokenizer, model["share_layers"]) == (0.2, "nltk", True)
-    assert get_preset(name, "transformer").max_length == 512
-    assert not get_preset(name, "bigbird").model["share_layers"]
+    assert settings(name, mixer="transformer").max_length == 512
+    assert not settings(name, mixer="bigbird").model["share_layers"]
 
 
 class TestMistakes:

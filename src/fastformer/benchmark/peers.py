@@ -33,7 +33,7 @@ from fastformer.files import writing_text
 from fastformer.markdown import markdown_table
 from fastformer.modeling import FastformerConfig, FastformerModel
 from fastformer.progress import progress_bar, quiet_libraries
-from fastformer.tasks.classification.presets import get_preset
+from fastformer.tasks.base import get_task
 
 LENGTHS = (512, 4096, 16_384)
 _FILE = "peers.json"
@@ -74,7 +74,7 @@ def _peer(name: str, settings: str, module: str | None = None, package: str | No
 
 
 def _ours(preset: str, length: int) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
-    fields = {"max_position_embeddings": length, **get_preset(preset, "fastformer").model}
+    fields = {"max_position_embeddings": length, **get_task("classification").settings(preset).model}
     model = FastformerModel(FastformerConfig(vocab_size=_VOCABULARY, **fields))
     return model, lambda ids: model(ids).pooler_output
 

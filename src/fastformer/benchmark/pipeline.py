@@ -19,7 +19,7 @@ from fastformer.inference import BATCH_TOKENS, chunks
 from fastformer.machine import in_threads
 from fastformer.progress import progress_bar
 from fastformer.run_folder import Run
-from fastformer.tasks.classification.verbs import Classifier, predict
+from fastformer.tasks.verbs import load, predict
 
 
 def pipeline(
@@ -31,9 +31,8 @@ def pipeline(
     """
     if source == "-":
         raise UserError("the file is read twice: give a file, not standard input")
-    classifier = Classifier(run)
-    model, tokenizer = classifier.model, classifier.runner.tokenizer
-    column, _ = classifier.columns(None, None)
+    classifier = load(run)
+    model, tokenizer, column = classifier.model, classifier.tokenizer, classifier.settings.text_column
 
     @torch.inference_mode()
     def run_model(batch: dict[str, torch.Tensor]) -> None:

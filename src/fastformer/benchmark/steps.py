@@ -9,7 +9,7 @@ import torch
 
 from fastformer.benchmark.measuring import Step
 from fastformer.modeling import FastformerConfig, FastformerForSequenceClassification
-from fastformer.tasks.classification.presets import get_preset
+from fastformer.tasks.base import get_task
 
 MODES = ("inference", "training")
 TOPICS = 18  # of MIND's news
@@ -18,7 +18,7 @@ PRESET = "paper-mind"
 
 def configuration(mixer: str, length: int, **fields) -> FastformerConfig:
     """The topic classifier's configuration for inputs of `length` tokens, with some fields replaced."""
-    preset = get_preset(PRESET, mixer)
+    preset = get_task("classification").settings(PRESET, mixer=mixer)
     fields = {**preset.model, "max_position_embeddings": length, **fields}
     return FastformerConfig(mixer=mixer, vocab_size=preset.vocab_size, num_labels=TOPICS, **fields)
 

@@ -20,7 +20,7 @@ from fastformer.files import writing_text
 from fastformer.modeling import FastformerConfig
 from fastformer.optimizer import DenseAndRowAdam
 from fastformer.run_folder import open_run
-from fastformer.tasks.classification import train
+from fastformer.tasks.verbs import train
 
 VOCABULARIES = (5_000, 50_000, 500_000)
 _BATCH, _WIDTH = 16_384, 256  # tokens, width of the embedding
@@ -39,9 +39,8 @@ def training(
     """Train on `source` and compare its token rate with that of its matrix products; also time embedding updates."""
     with measuring(threads) as used, tempfile.TemporaryDirectory() as folder:
         run = Path(folder, "run")
-        metrics = train(
-            source, output=run, preset=preset, tokenizer=tokenizer, epochs=epochs, show_progress=show_progress
-        )
+        options = {"preset": preset, "tokenizer": tokenizer, "epochs": epochs}
+        metrics = train("classification", source, output=run, **options, show_progress=show_progress)
         record = open_run(run)
         config = FastformerConfig.from_pretrained(run)
         settings = record.record["settings"]["training"]

@@ -4,7 +4,8 @@ A source is a CSV, TSV, JSONL (.jsonl, .ndjson, .json; a JSON array too) or Parq
 one text per line (no labels); a folder of LABEL/*.txt; `-`, standard input; Amazon reviews, IMDB or MIND as published;
 a folder saved by `datasets`; `builtin`, the built-in corpus; or the name of a dataset on the Hub. The last three and
 IMDB may have splits: `NAME:SPLIT` picks one. A string joins several labels by `|`. `--text-column title,body` makes one
-text of several columns, with a blank line between them; what is empty or missing is left out.
+text of several columns, with a blank line between them; what is empty or missing is left out. In Python a
+source may also be an iterable of dictionaries.
 
 `formats.py` and `published.py` read what a source holds; here the source is told by its name, the columns are chosen,
 and every value is checked and converted. Whatever is wrong is said in one line with its file and line.
@@ -13,7 +14,7 @@ and every value is checked and converted. Whatever is wrong is said in one line 
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -26,6 +27,7 @@ from fastformer.data.formats import (
     format_of,
     guard,
     kind_of,
+    picker,
     read_file,
     read_folder,
     read_hub,
@@ -38,6 +40,7 @@ from fastformer.errors import UserError
 from fastformer.progress import say
 
 LabelKind = Literal["single", "multi", "number", "none"]
+Source = str | Path | Iterable[dict[str, Any]]
 
 # Column names recognised in any case; the first of each wins over the others.
 TEXT_COLUMNS = (
@@ -88,7 +91,7 @@ class _BadValueError(Exception):
 
 
 def read_rows(
-    source: str | Path,
+    source: Source,
     *,
     text_column: str | None = None,
     label_column: str | None = None,
@@ -109,7 +112,7 @@ def read_rows(
 
 
 def detect_label_kind(
-    source: str | Path,
+    source: Source,
     *,
     text_column: str | None = None,
     label_column: str | None = None,
@@ -129,8 +132,10 @@ def detect_label_kind(
     return "single"
 
 
-def called(source: str | Path) -> str:
+def called(source: Source) -> str:
     """What errors call a source."""
+    if not isinstance(source, str | Path):
+        return "the examples"
     return STANDARD_INPUT if str(source) == "-" else str(source)
 
 
@@ -253,7 +258,7 @@ def recognise_column(found: list[str], candidates: tuple[str, ...], taken: Colle
 
 
 def _open(
-    source: str | Path,
+    source: Source,
     text_column: str | None,
     label_column: str | None,
     with_label: bool,
@@ -261,6 +266,10 @@ def _open(
     split: str | None,
 ) -> Iterator[Record]:
     """The records of `source`, with text and label columns chosen."""
+    choose = partial(_choose_columns, called(source), text_column, label_column, with_label)
+    if not isinstance(source, str | Path):
+        pick = picker(choose)
+        return (pick(f"example {number}", record) for number, record in enumerate(source, 1))
     name = str(source)
     base, _, named_split = name.rpartition(":")
     if "builtin" in (name, base):
@@ -268,7 +277,6 @@ def _open(
 
         rows = builtin_rows(named_split if base else split or "train")
         return ((f"{name}, row {number}", *row) for number, row in enumerate(rows, 1))
-    choose = partial(_choose_columns, called(source), text_column, label_column, with_label)
     return open_records(name, choose, with_label, format, split)
 
 

@@ -19,8 +19,9 @@ from fastformer.files import content_hash
 from fastformer.reproduce.datasets import Dataset, Prepared, check_papers, parse_data, prepare, tokenizer_of
 from fastformer.reproduce.grid import Job, Metrics, run_grid, train_or_go_on
 from fastformer.reproduce.recipes import Scale, Variant, check_glove, command, load_recipe, load_scale
-from fastformer.tasks.classification import verbs
-from fastformer.tasks.classification.presets import Preset, get_preset
+from fastformer.tasks import verbs
+from fastformer.tasks.base import get_task
+from fastformer.tasks.classification.declaration import ClassificationSettings
 
 SCORES = {"accuracy": "accuracy", "macro_f": "macro-F"}  # as in metrics.json, as people write them
 _WITHOUT_PAPER = "imdb"  # whose windows and block length a dataset gets that stands for none of the paper's
@@ -114,20 +115,17 @@ def _check(datasets: list[Dataset], scale: Scale, glove: str | None) -> None:
     check_papers(datasets, scale.name, "imdb")
 
 
-def settings_of(variant: Variant, scale: Scale, paper: str | None, seed: int) -> Preset:
+def settings_of(variant: Variant, scale: Scale, paper: str | None, seed: int) -> ClassificationSettings:
     """The paper's settings for a dataset and a method, reduced to a scale, with what is the variant's own."""
-    preset = get_preset(f"paper-{paper or _WITHOUT_PAPER}", variant.mixer)
-    length = min(preset.max_length, scale.max_length or preset.max_length)
-    model = {**preset.model, **scale.model, **variant.model}
-    reduced = preset.with_overrides(
+    preset = get_task("classification").settings(f"paper-{paper or _WITHOUT_PAPER}", mixer=variant.mixer)
+    return preset.with_options(
         tokenizer=scale.tokenizer,
-        max_length=length,
+        max_length=min(preset.max_length, scale.max_length or preset.max_length),
         epochs=scale.epochs,
         batch_size=scale.batch_size,
-        learning_rate=None,
         seed=seed,
+        model={**scale.model, **variant.model},
     )
-    return replace(reduced, model=model)
 
 
 def _job(one: Prepared, variant: Variant, scale: Scale, seed: int, glove: str | None, show: bool) -> Job:
@@ -171,14 +169,13 @@ def train_run(job: Job, folder: Path, show: bool) -> Metrics:
     """One run of the grid; goes on from a checkpoint where `folder` has one."""
     train = partial(
         verbs.train,
+        "classification",
         job.inputs["train"],
         job.inputs["validation"],
         job.inputs["test"],
         output=folder,
-        mixer=job.settings["mixer"],
         preset=job.inputs["preset"],
         init=job.inputs["glove"],
-        seed=job.inputs["preset"].training.seed,
         overwrite=True,
         show_progress=show,
     )

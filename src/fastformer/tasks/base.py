@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from fastformer.run_folder import Run
 
 
+_JSON = json.JSONEncoder(ensure_ascii=False)  # one for all lines
+
+
 @dataclass(frozen=True)
 class NoOptions:
     """Of a verb that a task has no options for."""
@@ -246,13 +249,21 @@ class Predictor(ABC):
     def evaluate(self, examples: Iterable[Any], options: Any = None) -> dict[str, Any]:
         """Scores on labelled examples."""
 
+    def exportable(self) -> "PreTrainedModel":
+        """What `fastformer export` writes. Who gives one also has `compare`, which scores several forms of it."""
+        raise UserError(f"{self.trained.name}: a run of {self.trained.record['task']} cannot be exported")
+
+    def compare(self, models: Mapping[str, Any], examples: Iterable[Any]) -> dict[str, dict[str, float]]:
+        """Scores of several forms of what is exported, by their names, on labelled examples."""
+        raise NotImplementedError
+
     def notes(self) -> Iterator[str]:
         """What should be said once all is answered: that texts were cut, for example."""
         return iter(())
 
     def line(self, answer: dict[str, Any]) -> str:
         """An answer as it is written: JSON."""
-        return json.dumps(answer, ensure_ascii=False)
+        return _JSON.encode(answer)
 
     def wrote(self, path: Path) -> None:
         """Called when answers are in a file; by default nothing is added."""

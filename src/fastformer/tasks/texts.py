@@ -1,7 +1,8 @@
 """What tasks on single texts share: their settings, reading them, and the configuration of their encoder."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Self
 
 from fastformer.engine.settings import TaskSettings, option
@@ -101,3 +102,16 @@ def encoder_config(settings: Any, tokenizer: Any, **own: Any) -> dict[str, Any]:
         "pad_token_id": tokenizer.pad_token_id,
         **own,
     }
+
+
+def texts_of(examples: Iterable[Any], text_column: str | None) -> Iterator[str]:
+    """The text of each example: a row's, a string itself, or that of a dictionary, whose columns the first decides."""
+    from fastformer.data.tables import Row, read_rows
+
+    examples = iter(examples)
+    for example in examples:
+        if isinstance(example, dict):
+            rest = chain([example], examples)
+            yield from (row.text for row in read_rows(rest, text_column=text_column, label_kind="none"))
+        else:
+            yield example.text if isinstance(example, Row) else example

@@ -119,15 +119,21 @@ def evaluate(
 ) -> dict[str, Any]:
     """Score a run on labelled data. Columns are those of the training unless given."""
     run = run if isinstance(run, Run) else open_run(run)
-    task = get_task(run.task)
     chosen = options_for(run.task, "evaluating", options)
-    if source == "-":
-        raise UserError("scoring needs a file: standard input does not say which column is the label")
     predictor = load(run, show_progress)
-    settings = _columns(predictor, text_column, label_column)
-    result = predictor.evaluate(task.read(source, "test", settings), chosen)
+    result = predictor.evaluate(labelled(predictor, source, text_column, label_column), chosen)
     _say_notes(predictor)
     return result
+
+
+def labelled(
+    predictor: Predictor, source: Any, text_column: str | None = None, label_column: str | None = None
+) -> Iterable[Any]:
+    """Data to score a run on."""
+    if source == "-":
+        raise UserError("scoring needs a file: standard input does not say which column is the label")
+    settings = _columns(predictor, text_column, label_column)
+    return get_task(predictor.trained.record["task"]).read(source, "test", settings)
 
 
 def predict(

@@ -7,12 +7,6 @@ import typer
 Mixer = Annotated[
     str, typer.Option(help="fastformer, transformer, longformer, bigbird, linformer, linear or poolingformer.")
 ]
-PresetName = Annotated[
-    str,
-    typer.Option(
-        help="default; encoder: the same without the n-gram channel; paper-amazon, paper-imdb, paper-mind: the paper's."
-    ),
-]
 Tokenizer = Annotated[
     str | None, typer.Option(help="word, pieces, bpe, nltk, or the path of a saved tokenizer [default: the preset's].")
 ]

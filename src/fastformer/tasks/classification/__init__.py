@@ -1,7 +1,14 @@
 """Text classification: one label, several labels or a number for a text."""
 
-from fastformer.tasks.classification.estimator import TextClassifier, TextRegressor
-from fastformer.tasks.classification.explain import explain
-from fastformer.tasks.classification.verbs import embed, evaluate, predict, train
+import importlib
+from typing import Any
 
-__all__ = ["TextClassifier", "TextRegressor", "embed", "evaluate", "explain", "predict", "train"]
+_PLACES = {"TextClassifier": "estimator", "TextRegressor": "estimator", "explain": "explaining"}
+
+__all__ = ["TextClassifier", "TextRegressor", "explain"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)

@@ -1,69 +1,39 @@
-"""The model card that a run writes about itself."""
+"""What the card of a run says of a classifier."""
 
-from typing import Any
-
+from fastformer.engine.fit import Trained
+from fastformer.tasks.base import Card
 from fastformer.tasks.classification.data import LabelSpace
 
 _KINDS = {"single": "one label per text", "multi": "any number of labels per text", "number": "a number per text"}
+MOST_LABELS = 50
 
 
-def model_card(record: dict[str, Any], metrics: dict[str, Any], space: LabelSpace, name: str) -> str:
-    """README.md of a run folder: what it predicts, from what, how well, and how to use it."""
-    data, settings = record["data"], record["settings"]
-    labels = ", ".join(f"`{label}`" for label in space.names[:50]) + (", …" if len(space.names) > 50 else "")
-    lines = [
-        "---",
-        "library_name: fastformer",
-        "pipeline_tag: text-classification",
-        f"tags: [fastformer, {record['mixer']}]",
-        "---",
-        "",
-        f"# {name}",
-        "",
-        f"A text classifier that predicts {_KINDS[space.kind]}, trained with `fastformer train classification`.",
-        "",
-    ]
-    if labels:
-        lines += [f"Labels: {labels}.", ""]
-    scores = list(metrics["validation"])
-    lines += [f"| | rows | {' | '.join(scores)} |", "|---" * (2 + len(scores)) + "|"]
-    for part, rows in (
-        ("validation", metrics["rows"]["validation"]),
-        ("test", metrics.get("test", {}).get("rows")),
-    ):
-        if part in metrics:
-            values = " | ".join(f"{metrics[part][score]:.4f}" for score in scores)
-            lines.append(f"| {part} | {rows:,} | {values} |")
-    if data.get("validation") is None:
-        lines += ["", "The validation rows were held out of the training file. After they had been scored, the n-gram"]
-        lines += [
-            "channel, where there is one, was fitted once more with them; beside it, on few rows, the encoder too."
-        ]
-    lines += [
-        "",
-        f"Trained on {metrics['rows']['train']:,} rows of `{data['train']}` in {metrics['train_seconds']:.0f} s; mixer "
-        f"`{record['mixer']}`, preset `{record['preset']}`, seed {settings['training']['seed']}, "
-        f"{metrics['parameters']:,} parameters; texts are cut at {settings['max_length']:,} tokens.",
-        "",
-        "```bash",
-        f"fastformer predict {name} texts.txt",
-        "```",
-        "",
-        "```python",
-        "import fastformer  # registers the model with transformers",
-        "from transformers import pipeline",
-        "",
-        f'classify = pipeline("text-classification", model="{name}", truncation=True)',
-        "```",
-        "",
-    ]
-    return "\n".join(lines)
+def classifier_card(trained: Trained, name: str) -> Card:
+    """What it predicts, how it was trained, and how to use it."""
+    space = LabelSpace.of(trained.record["label_kind"], trained.model.config)
+    what = f"A text classifier that predicts {_KINDS[space.kind]}."
+    if space.names:
+        more = ", …" if len(space.names) > MOST_LABELS else ""
+        what += f"\n\nLabels: {', '.join(f'`{label}`' for label in space.names[:MOST_LABELS])}{more}."
+    notes = [f"Texts are cut at {trained.settings.max_length:,} tokens."]
+    if trained.record["data"].get("validation") is None:
+        notes.append(
+            "The validation rows were held out of the training data. After they had been scored, the n-gram channel, "
+            "where there is one, was fitted once more with them; beside it, on few rows, the encoder too."
+        )
+    return Card(
+        what=what,
+        pipeline_tag="text-classification",
+        tags=[trained.record["mixer"]],
+        notes=notes,
+        usage=f"""```bash
+fastformer predict {name} texts.txt
+```
 
+```python
+import fastformer  # registers the model with transformers
+from transformers import pipeline
 
-def comparison_table(rows: dict[str, dict[str, float]]) -> list[str]:
-    """Lines of a Markdown table: one row per model, one column per number."""
-    columns = list(next(iter(rows.values())))
-    lines = [f"| | {' | '.join(column.replace('_', ' ') for column in columns)} |", "|---" * (1 + len(columns)) + "|"]
-    return lines + [
-        f"| {name} | {' | '.join(f'{row[column]:.4g}' for column in columns)} |" for name, row in rows.items()
-    ]
+classify = pipeline("text-classification", model="{name}", truncation=True)
+```""",
+    )

@@ -1,44 +1,89 @@
-"""Rows of a table -> label numbers and token ids, streamed to disk, and a held-out slice where none is given."""
+"""Labelled texts, which can be read many times, and their labels as the model is trained on them."""
 
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedConfig
 
-from fastformer.data.batches import EncodedTexts, EncodedTextsWriter, Subset
-from fastformer.data.tables import Row, read_rows
-from fastformer.data.tokenizers import encode_batch
+from fastformer.data.formats import Format
+from fastformer.data.tables import Row, Source, called, detect_label_kind, read_rows
 from fastformer.errors import UserError
-from fastformer.inference import chunks
 
 LabelKind = Literal["single", "multi", "number"]
+AT_ONCE = 4096  # labels that are encoded at a time
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table that can be read many times: iterating gives its rows."""
+    """Rows of a file, or of a list of dictionaries, that can be read many times.
 
-    source: str
-    text_column: str | None
-    label_column: str | None
-    label_kind: LabelKind | Literal["none"]
-    split: str
+    Where `label_kind` is None, one or several labels per text are read, as they look.
+    """
+
+    source: Source
+    text_column: str | None = None
+    label_column: str | None = None
+    label_kind: LabelKind | Literal["none"] | None = None
+    split: str = "test"
+    format: Format | None = None
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        return called(self.source)
+
+    @property
+    def kind(self) -> LabelKind | Literal["none"]:
+        """What its labels are."""
+        return self.label_kind or detect_label_kind(
+            self.source,
+            text_column=self.text_column,
+            label_column=self.label_column,
+            format=self.format,
+            split=self.split,
+        )
+
+    def of_kind(self, kind: LabelKind | Literal["none"]) -> "Table":
+        """The same rows with their labels read as this kind."""
+        return replace(self, label_kind=kind)
 
     def __iter__(self) -> Iterator[Row]:
         return read_rows(
             self.source,
             text_column=self.text_column,
             label_column=self.label_column,
-            label_kind=self.label_kind,
+            label_kind=self.kind,
+            format=self.format,
             split=self.split,
         )
+
+    def check(self) -> "Table":
+        """Read one row: a wrong file or column fails here, before any work."""
+        if self.source != "-":
+            next(iter(self if self.label_kind else self.of_kind("multi")))  # which may be any one label, too
+        return self
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows whose labels are what they should be already; the same as a `Table` otherwise."""
+
+    rows: Sequence[Row]
+    kind: LabelKind | Literal["none"]
+    name: str
+
+    def of_kind(self, kind: LabelKind | Literal["none"]) -> "Rows":
+        """Itself."""
+        return self
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
 
 
 @dataclass(frozen=True)
@@ -48,6 +93,13 @@ class LabelSpace:
     kind: LabelKind
     names: tuple[str, ...] = ()
     thresholds: tuple[float, ...] | None = None  # several labels: the probability above which a text has each (or 0.5)
+
+    @classmethod
+    def of(cls, kind: LabelKind, config: PreTrainedConfig) -> "LabelSpace":
+        """What a trained model predicts."""
+        names = () if kind == "number" else tuple(config.id2label.values())
+        thresholds = config.label_thresholds
+        return cls(kind, names, None if thresholds is None else tuple(thresholds))
 
     @property
     def size(self) -> int:
@@ -126,64 +178,27 @@ class LabelCounter:
             yield row.text
 
 
-def encode_rows(
-    rows: Iterable[Row],
-    tokenizer: PreTrainedTokenizerBase,
-    space: LabelSpace | None,
-    max_length: int,
-    path: Path,
-    where: str,
-    advance,
-) -> tuple[EncodedTexts, int]:
-    """Encode all rows into the file `path`; also return how many texts were cut at `max_length`.
+class LabelEncoder:
+    """Passes rows through as texts while encoding their labels, which `labels` has once all have passed."""
 
-    Without a `space` the texts have no labels.
-    """
-    labels: list[np.ndarray] = []
-    cut_in_all = 0
+    def __init__(self, rows: Iterable[Row], space: LabelSpace, where: str):
+        self.rows, self.space, self.where = rows, space, where
+        self._encoded: list[np.ndarray] = []
 
-    def texts() -> Iterator[str]:
-        pending: list = []
-        if space is None:
-            yield from (row.text for row in rows)
-            return
-        for row in rows:
+    def __iter__(self) -> Iterator[str]:
+        pending: list[Any] = []
+        for row in self.rows:
             pending.append(row.label)
-            if len(pending) == 4096:
-                labels.append(space.encode(pending, where, 1 + 4096 * len(labels)))
-                pending.clear()
+            if len(pending) == AT_ONCE:
+                self._encode(pending)
+                pending = []
             yield row.text
-        labels.append(space.encode(pending, where, 1 + 4096 * len(labels)))
+        self._encode(pending)
 
-    with EncodedTextsWriter(path) as writer:
-        for chunk in chunks(texts()):
-            encoded, cut = encode_batch(tokenizer, chunk, max_length)
-            cut_in_all += cut
-            for ids in encoded:
-                writer.add(ids)
-            advance(len(chunk))
-        found = None if space is None else np.concatenate([part for part in labels if len(part)])
-        return writer.finish(found), cut_in_all
+    @property
+    def labels(self) -> np.ndarray:
+        """All labels, as the model is trained on them."""
+        return np.concatenate([part for part in self._encoded if len(part)])
 
-
-def hold_out(texts: EncodedTexts, kind: LabelKind, seed: int, few: int = 0) -> tuple[Subset, Subset]:
-    """Split off a tenth for validation (at most 5,000 texts), by class where each text has one.
-
-    Of fewer than `few` texts it is a tenth of `few`, but not more than three tenths of them.
-    """
-    if len(texts) < 2:
-        raise UserError("one row leaves nothing to validate on; give more rows")
-    share = max(min(0.1, 5000 / len(texts)), min(0.3, few / 10 / len(texts)))
-    groups = texts.labels if kind == "single" else np.zeros(len(texts), dtype=np.int64)
-    shuffled = np.random.default_rng([seed, 1]).permutation(len(texts))
-    by_group = shuffled[np.argsort(groups[shuffled], kind="stable")]
-    members = np.split(by_group, np.cumsum(np.bincount(groups))[:-1])
-    validation = np.sort(np.concatenate([group[: round(share * len(group))] for group in members]))
-    if (
-        len(validation) < share * len(texts) / 2
-    ):  # the classes are tiny: go through them all, and pass over single texts
-        many = np.concatenate([group for group in members if len(group) > 1] or [by_group])
-        steps = np.arange(0, len(many), 1 / share)
-        validation = np.sort(many[steps.astype(np.int64)])
-    training = np.setdiff1d(np.arange(len(texts)), validation)
-    return Subset(texts, training), Subset(texts, validation)
+    def _encode(self, labels: list[Any]) -> None:
+        self._encoded.append(self.space.encode(labels, self.where, 1 + AT_ONCE * len(self._encoded)))

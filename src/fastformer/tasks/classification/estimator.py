@@ -1,9 +1,8 @@
 """`TextClassifier` and `TextRegressor`: scikit-learn estimators for labels and for numbers, over one base."""
 
 import math
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,26 +11,26 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from fastformer.data.tables import Row
-from fastformer.errors import Interrupted, UserError
+from fastformer.engine.fit import fit
+from fastformer.errors import UserError
 from fastformer.explain import Explanation
-from fastformer.inference import TextRunner
-from fastformer.run_folder import claim_output, open_run, save_run
-from fastformer.tasks.classification.card import model_card
-from fastformer.tasks.classification.data import LabelKind
-from fastformer.tasks.classification.explain import explain_text
-from fastformer.tasks.classification.fit import fit_classifier
+from fastformer.run_folder import claim_output, open_run
+from fastformer.tasks.base import get_task
+from fastformer.tasks.classification.data import LabelKind, LabelSpace, Rows
+from fastformer.tasks.classification.explaining import explain_text
 from fastformer.tasks.classification.metrics import falling, has_label, probabilities
-from fastformer.tasks.classification.presets import get_preset
-from fastformer.tasks.classification.verbs import Classifier
-from fastformer.warm_start import tokenizer_of
+from fastformer.tasks.classification.predictor import Classifier
+from fastformer.tasks.model import temporary_workspace
+from fastformer.tasks.verbs import save
 
+TASK = "classification"
 _LOADERS = {"labels": "TextClassifier", "numbers": "TextRegressor"}  # what a run predicts -> who loads it
 
 
 class _TextEstimator(BaseEstimator):
     """What the two estimators share: settings, training, answers of the model, run folders.
 
-    After `_fit` or `load`: `model_`, `tokenizer_`, and `_space`, `_metrics`, `_record`, of which a run folder is made.
+    After `_fit` or `load`: `model_`, `tokenizer_`, and `_predictor`, which answers.
     """
 
     _predicts: str  # `labels` or `numbers`
@@ -62,65 +61,67 @@ class _TextEstimator(BaseEstimator):
         self.verbose = verbose
         self.class_weight = class_weight
 
-    def save(self, folder: str | Path) -> None:
-        """Save as a run folder, which the command line and transformers read too."""
+    def save(self, folder: str | Path, overwrite: bool = False) -> None:
+        """Save as a run folder, which the command line and transformers read too.
+
+        A finished run that is there is kept unless `overwrite`.
+        """
         check_is_fitted(self, "model_")
-        folder = claim_output(folder, resume=False, overwrite=True)
-        record = {**self._record, "estimator": self.get_params()}
-        card = model_card(record, self._metrics, self._space, folder.resolve().name)
-        save_run(folder, self.model_, self.tokenizer_, record=record, metrics=self._metrics, card=card)
+        folder = claim_output(folder, resume=False, overwrite=overwrite)
+        trained = self._predictor.trained
+        save(get_task(TASK), replace(trained, record={**trained.record, "estimator": self.get_params()}), folder)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """Load a run folder, saved here or trained on the command line."""
         run = open_run(folder)
-        if run.task != "classification":
-            raise UserError(f"{folder}: this run is for {run.task}; {cls.__name__} loads runs of classification only")
+        if run.task != TASK:
+            raise UserError(f"{folder}: this run is for {run.task}; {cls.__name__} loads runs of {TASK} only")
         predicts = "numbers" if run.record.get("label_kind") == "number" else "labels"
         if predicts != cls._predicts:
             raise UserError(f"{folder}: this run predicts {predicts}; load it with {_LOADERS[predicts]}")
         if run.is_export:
             raise UserError(f"{folder}: is an export, which cannot be saved again; load the run that it was made from")
-        loaded = Classifier(run)
         self = cls(**run.record.get("estimator", {"mixer": run.record["mixer"], "preset": run.record["preset"]}))
-        self.model_, self.tokenizer_, self._space = loaded.model, loaded.runner.tokenizer, loaded.space
-        self._metrics, self._record = run.load_metrics(), run.record
+        self._take(get_task(TASK).load(run))
         return self
 
     def _fit(self, texts: list[str], labels: list[Any], kind: LabelKind, unlabelled: list[str] | None = None) -> None:
-        settings = get_preset(self.preset, self.mixer).with_overrides(
-            tokenizer=self.tokenizer or tokenizer_of(self.init),
+        task = get_task(TASK)
+        settings = task.settings(
+            self.preset,
+            mixer=self.mixer,
+            tokenizer=self.tokenizer,
+            init=self.init,
             max_length=self.max_length,
             epochs=self.epochs,
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
             seed=self.random_state,
             class_weight=self.class_weight,
+            regression=kind == "number",
         )
-        # Windows cannot delete a file that is still mapped: it stays behind for the system to clean.
-        temporary = tempfile.TemporaryDirectory(prefix="fastformer-", ignore_cleanup_errors=True)
-        with temporary as folder, _plain_interrupt():
-            fitted = fit_classifier(
-                [Row(*pair) for pair in zip(texts, labels, strict=True)],
-                None,
-                kind=kind,
-                preset=settings,
-                mixer=self.mixer,
-                init=self.init,
-                unlabelled=None if unlabelled is None else [Row(text) for text in unlabelled],
-                checkpoints=Path(folder) / "checkpoints",
-                show_progress=self.verbose,
-            )
-        self.model_, self.tokenizer_, self._space = fitted.model, fitted.tokenizer, fitted.space
-        data = {"train": f"{type(self).__name__}.fit", "text_column": None, "label_column": None}
-        self._metrics, self._record = fitted.metrics(), fitted.record(self.preset, self.init, data)
+        rows = [Row(*pair) for pair in zip(texts, labels, strict=True)]
+        data = {"train": Rows(rows, kind, "training data")}
+        if unlabelled is not None:
+            data["unlabelled"] = Rows([Row(text) for text in unlabelled], "none", "unlabelled data")
+        with temporary_workspace(self.verbose) as workspace:
+            trained = fit(task, data, settings, workspace)
+        trained.record["preset"] = self.preset
+        trained.record["data"] = {"train": f"{type(self).__name__}.fit", **trained.record["data"]}
+        self._take(task.predictor(trained))
+
+    def _take(self, predictor: Classifier) -> None:
+        self._predictor, self.model_, self.tokenizer_ = predictor, predictor.model, predictor.tokenizer
+
+    @property
+    def _space(self) -> LabelSpace:
+        return self._predictor.space
 
     def _logits(self, texts: Iterable[str]) -> np.ndarray:
         """Outputs of the model (texts, outputs)."""
         check_is_fitted(self, "model_")
-        texts = _checked_texts(texts)
-        runner = TextRunner(self.model_, self.tokenizer_, self.tokenizer_.model_max_length)
-        logits = list(runner(texts, lambda **inputs: self.model_(**inputs).logits))
+        logits = list(self._predictor.runner(_checked_texts(texts), self._predictor.logits))
         return np.stack(logits) if logits else np.zeros((0, self._space.size), dtype=np.float32)
 
     def _explain(self, text: str, label: str | None, baseline: str) -> Explanation:
@@ -177,7 +178,7 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
     def load(cls, folder: str | Path) -> Self:
         """Load a run folder of a classifier, saved here or trained on the command line."""
         self = super().load(folder)
-        self._set_labels(self._record.get("classes", self._space.names))
+        self._set_labels(self._predictor.trained.record.get("classes", self._space.names))
         return self
 
     def predict_proba(self, texts: Iterable[str]) -> np.ndarray:
@@ -224,7 +225,7 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
     def _set_labels(self, labels: Sequence[Any]) -> None:
         """Labels in the model's order ("2" before "10"). scikit-learn's scorers expect `classes_` in NumPy's."""
         self.classes_, self._places = np.unique(labels, return_index=True)
-        self._record = {**self._record, "classes": np.array(labels).tolist()}  # numbers stay numbers
+        self._predictor.trained.record["classes"] = np.array(labels).tolist()  # numbers stay numbers
 
 
 class TextRegressor(RegressorMixin, _TextEstimator):
@@ -257,15 +258,6 @@ class TextRegressor(RegressorMixin, _TextEstimator):
         `.save("why.html")` writes it as a page.
         """
         return self._explain(text, None, baseline)
-
-
-@contextmanager
-def _plain_interrupt() -> Iterator[None]:
-    """Nothing is left to resume from here, so Ctrl-C is what it is everywhere in Python."""
-    try:
-        yield
-    except Interrupted:
-        raise KeyboardInterrupt from None
 
 
 def _checked_labels(labels: Sequence[Any]) -> list[Any]:

@@ -23,6 +23,7 @@ from fastformer.tasks.classification.data import LabelSpace
 from fastformer.tasks.classification.metrics import has_label, probabilities
 
 SCORES = ("precision", "recall", "f1")
+DETAILS = ("classes", "residuals")  # what `details` may add to the scores of a run
 CONFUSION, SCATTER = "confusion.png", "scatter.png"
 
 _QUANTILES = {"smallest": 0.0, "5%": 0.05, "25%": 0.25, "median": 0.5, "75%": 0.75, "95%": 0.95, "largest": 1.0}
@@ -124,13 +125,12 @@ def write_report(
     result: dict[str, Any],
 ) -> None:
     """Write the files of a report; `result` is what `evaluate` says, `details` included."""
-    parts = ("classes", "residuals")
     found: dict[str, Any] = {
         "run": run,
         "data": source,
         "label_kind": space.kind,
-        "scores": {name: value for name, value in result.items() if name not in parts},
-        **{name: result[name] for name in parts if name in result},
+        "scores": {name: value for name, value in result.items() if name not in DETAILS},
+        **{name: result[name] for name in DETAILS if name in result},
     }
     texts = f"{len(labels):,} texts of {Path(source).name or source}"
     if space.kind == "number":

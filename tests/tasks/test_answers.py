@@ -1,4 +1,4 @@
-"""The lines that `predict` writes are byte for byte what json.dumps makes of each answer."""
+"""The answers to many texts at a time are those to each of them."""
 
 import json
 
@@ -9,30 +9,27 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fastformer.tasks.classification.data import LabelSpace
-from fastformer.tasks.classification.verbs import _rounded, describe, json_lines
+from fastformer.tasks.classification.predictor import _rounded, describe, describe_all
 
 NAMES = ("a", 'quo"te', "50%", "{x}", "größer", "\u2028", "line\nbreak", "8", "9", "10", "\\")
 SPACES = [LabelSpace("number"), *(LabelSpace(kind, NAMES[:size]) for kind in ("single", "multi") for size in (2, 11))]
 
 
-def one_by_one(space, logits, top):
-    return [json.dumps(describe(space, row, top), ensure_ascii=False) + "\n" for row in logits]
-
-
 @pytest.mark.parametrize("space", SPACES, ids=lambda space: f"{space.kind} {space.size}")
 @given(st.data())
 @settings(max_examples=60, deadline=None)
-def test_lines_are_those_of_json(space, data):
+def test_together_as_one_by_one(space, data):
     logits = data.draw(arrays(np.float32, (3, space.size), elements=st.floats(width=32, allow_subnormal=False)))
     top = None if space.kind == "number" else data.draw(st.sampled_from([None, 1, 3, 20]))
     with np.errstate(all="ignore"):
-        assert json_lines(space, logits, top) == one_by_one(space, logits, top)
+        together, alone = describe_all(space, logits, top), [describe(space, row, top) for row in logits]
+    assert [json.dumps(answer) for answer in together] == [json.dumps(answer) for answer in alone]  # NaN is NaN
 
 
 @pytest.mark.parametrize("space", SPACES, ids=lambda space: f"{space.kind} {space.size}")
-def test_many_usual_lines(space):
+def test_many_usual_answers(space):
     logits = np.random.default_rng(0).normal(0, 4, (5000, space.size)).astype(np.float32)
-    assert json_lines(space, logits) == one_by_one(space, logits, None)
+    assert describe_all(space, logits) == [describe(space, row) for row in logits]
 
 
 def test_rounding_is_that_of_python_near_the_middle_of_two_numbers():

@@ -3,15 +3,13 @@
 import numpy as np
 import pytest
 
-from fastformer.data.batches import EncodedTexts
-from fastformer.tasks.classification.data import hold_out
+from fastformer.data.hold_out import hold_out
 
 
 def split(labels: np.ndarray, few: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    texts = EncodedTexts(np.zeros(len(labels), np.int32), np.arange(len(labels) + 1), labels)
-    training, validating = hold_out(texts, "single", seed=0, few=few)
-    assert sorted([*training.indices, *validating.indices]) == list(range(len(labels)))
-    return training.labels, validating.labels
+    training, validating = hold_out(len(labels), seed=0, most=5000, groups=labels, few=few)
+    assert sorted([*training, *validating]) == list(range(len(labels)))
+    return labels[training], labels[validating]
 
 
 def test_a_tenth_of_every_class():

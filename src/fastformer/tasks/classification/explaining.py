@@ -23,7 +23,8 @@ from fastformer.inference import TextRunner
 from fastformer.modeling import FastformerForSequenceClassification
 from fastformer.run_folder import RUN_FILE, Run
 from fastformer.tasks.classification.data import LabelSpace
-from fastformer.tasks.classification.verbs import Classifier, describe
+from fastformer.tasks.classification.predictor import describe
+from fastformer.tasks.verbs import load
 
 
 def explain(
@@ -47,7 +48,7 @@ def explain(
         )
     text = read_text(text, file)
     with writing_text(output) as page:  # a place that cannot be written to fails here, before any work
-        loaded = Classifier(run)
+        loaded = load(run)
         name = run.folder.resolve().name
         parts = loaded.model, loaded.runner.tokenizer, loaded.space
         explanation = explain_text(*parts, text, label=label, baseline=baseline, name=name)

@@ -1,0 +1,76 @@
+"""What is known of text classification before anything is imported."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastformer.engine.settings import option
+from fastformer.tasks.base import Declaration, register
+from fastformer.tasks.texts import DATA_HELP, INIT_HELP, TextSettings
+
+LABEL_COLUMN_HELP = "Column that holds the label. Guessed when obvious."
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassificationSettings(TextSettings):
+    """Settings of a text classifier."""
+
+    label_column: str | None = option(None, LABEL_COLUMN_HELP, place="data")
+    regression: bool = option(False, "Labels are numbers, not classes.")
+    init: str | None = option(None, INIT_HELP, place="record")
+    class_weight: str | None = option(
+        None,
+        "balanced: every class counts the same, however rare; better recall of rare ones, less accuracy. "
+        "For one label per text.",
+    )
+    ngrams: bool = False  # put the n-gram channel beside the encoder (ngrams.py)
+    adapt_init: bool = True  # fit what --init gives to the data (warm_start.py); the paper takes GloVe as it is
+
+
+@dataclass(frozen=True)
+class Predicting:
+    """Options of `predict`."""
+
+    top: int | None = option(None, "Only the K largest probabilities, in falling order.", metavar="K")
+
+
+@dataclass(frozen=True)
+class Evaluating:
+    """Options of `evaluate`."""
+
+    report: Path | None = option(
+        None,
+        "Write report.md, report.json and a picture here: precision, recall and F1 of each class, and which classes "
+        "are confused; for numbers, predicted against true.",
+        metavar="DIR",
+    )
+    by_class: bool = option(False, "Say the scores of each class too; for numbers the quantiles of the errors.")
+
+
+CLASSIFICATION = register(
+    Declaration(
+        name="classification",
+        help="""Train a text classifier.
+
+Labels may be strings or integers; lists of labels (JSONL, Parquet; `a|b` in CSV) train a multi-label model. The
+default preset reads texts of up to a million tokens whole; those longer than --max-length are cut, and a line says
+how many. The file may be larger than memory, and Ctrl-C leaves a checkpoint that `--resume` continues from.
+
+Presets: `default`; `encoder`, the same without the n-gram channel; `paper-amazon`, `paper-imdb` and `paper-mind`, the
+paper's.
+
+Example: `fastformer train classification --train reviews.csv --test held-out.csv --output runs/reviews`""",
+        settings=ClassificationSettings,
+        task="fastformer.tasks.classification.task:Classification",
+        presets_file=Path(__file__).with_name("presets.toml"),
+        data_help=f"Training data: {DATA_HELP}",
+        held_out="a tenth of --train, at most 5,000 rows; of fewer than 3,000 rows up to three tenths",
+        sources={
+            "unlabelled": "Texts without labels, in any format that --train may have: their words join in the "
+            "vocabulary, and which words go together in them is learned from if that does better on held-out rows."
+        },
+        predicting=Predicting,
+        evaluating=Evaluating,
+        predict_help="A classifier writes the label of each text and all probabilities.",
+        embed_help="of a classifier its text vectors",
+    )
+)

@@ -1,0 +1,383 @@
+"""Text classification: an encoder and, beside it, an n-gram channel; one label, several labels or a number per text."""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
+
+from fastformer.data.batches import EncodedTexts, PadCollator, RandomCrops, Subset
+from fastformer.data.hold_out import hold_out
+from fastformer.data.tables import Source
+from fastformer.engine.fit import Trained, Workspace, check_mixers, explained_configuration
+from fastformer.engine.settings import TaskSettings
+from fastformer.errors import UserError
+from fastformer.modeling import FastformerConfig, FastformerForSequenceClassification
+from fastformer.progress import say
+from fastformer.tasks.base import Card, Parts, Shown, Task
+from fastformer.tasks.classification.calibration import cross_calibrated, divide_logits, temperature
+from fastformer.tasks.classification.card import classifier_card
+from fastformer.tasks.classification.channel import can_fit_channel, fit_channel, outputs_of
+from fastformer.tasks.classification.data import (
+    LabelCounter,
+    LabelEncoder,
+    LabelKind,
+    LabelSpace,
+    Rows,
+    Table,
+    label_space,
+)
+from fastformer.tasks.classification.declaration import ClassificationSettings
+from fastformer.tasks.classification.metrics import best_metric, scores, validation_scores
+from fastformer.tasks.classification.ngrams import MAX_CLASSES
+from fastformer.tasks.classification.predictor import Classifier
+from fastformer.tasks.classification.report import DETAILS, SCORES
+from fastformer.tasks.classification.stacking import class_weights
+from fastformer.tasks.classification.standardizer import Standardizer
+from fastformer.tasks.classification.thresholds import cross_answers, label_thresholds
+from fastformer.tasks.texts import MEMORY_TOKENS, encoder_config
+from fastformer.warm_start import kind_of, pair_rows_of, table_rate, tokenizer_of, warm_start
+
+LONG_TEXT = 4096  # tokens, from which on it is worth saying how long the longest text is
+FEW_TEXTS = 3000  # below, more than a tenth is held out, and a second training learns from those too
+MOST_HELD_OUT = 5000
+FEW_CLASSES = 20  # are printed one by one
+
+
+@dataclass(kw_only=True)
+class ClassificationParts(Parts):
+    """Encoded texts, whole and in crops, and what their labels are."""
+
+    space: LabelSpace
+    scale: Standardizer
+    training: Subset
+    validating: Subset
+    everything: Subset | None  # the two together, where the second was held out of the first
+    unlabelled: EncodedTexts | None
+    stacking: bool  # whether there is an n-gram channel
+
+
+class Classification(Task):
+    """Learning labels of texts."""
+
+    def settings(self, preset: str | TaskSettings = "default", **given: Any) -> ClassificationSettings:
+        """The settings of a preset; a run to start from brings its tokenizer, unless one is given."""
+        if given.get("tokenizer") is None:
+            given["tokenizer"] = tokenizer_of(given.get("init"))
+        return super().settings(preset, **given)
+
+    def check(self, settings: ClassificationSettings) -> ClassificationSettings:
+        """Refuse what nobody knows, before anything is read."""
+        check_mixers(settings.mixer)
+        if settings.class_weight not in (None, "balanced"):
+            raise UserError(f"class weight {settings.class_weight!r}: there is only 'balanced'; give that, or none")
+        if settings.init is not None:
+            kind_of(settings.init)
+        return settings
+
+    def read(
+        self,
+        source: Source,
+        split: str,
+        settings: ClassificationSettings,
+        *,
+        labelled: bool = True,
+        format: str | None = None,
+    ) -> Table:
+        """The rows of a file or of a list of dictionaries. What kind of labels they are, the training data decides."""
+        source = source if isinstance(source, str | Path) else list(source)
+        if not labelled or split == "unlabelled":
+            split = "train" if split == "unlabelled" else split
+            return Table(source, settings.text_column, None, "none", split, format).check()
+        kind = "number" if settings.regression else None
+        return Table(source, settings.text_column, settings.label_column, kind, split, format).check()
+
+    # ---- encode ----------------------------------------------------------------------------------------------------
+
+    def encode(
+        self, data: Mapping[str, Table | Rows], settings: ClassificationSettings, workspace: Workspace
+    ) -> ClassificationParts:
+        """Token ids and labels of all texts. The labels of `test` are only looked at: one that is unknown shows now."""
+        kind = data["train"].kind
+        _check_goes_with(kind, settings, "unlabelled" in data)
+        data = {split: rows if split == "unlabelled" else rows.of_kind(kind) for split, rows in data.items()}
+        tokenizer, space, count = _read_vocabulary_and_labels(data, settings, workspace)
+        stacking = _can_stack(space, settings, data, workspace.show)
+        for number, row in enumerate(data.get("test", ()), 1):
+            space.encode([row.label], data["test"].name, number)
+        encoded = {
+            split: _encode(data[split], split, tokenizer, space, settings, workspace, count)
+            for split in ("train", "validation", "unlabelled")
+            if split in data
+        }
+        training, validating = _held_out(encoded, space, settings, FEW_TEXTS if stacking else 0)
+        everything = _whole(encoded["train"]) if "validation" not in encoded else None
+        further = encoded.get("unlabelled")
+        fingerprint = {"train": training.arrays, "validation": validating.arrays}
+        if further is not None:
+            fingerprint["unlabelled"] = (further.offsets, further.tokens)
+        settings = _settled(settings, tokenizer, training, validating)
+        scale = Standardizer.of(space, training.labels)
+        for texts in {id(part.texts): part.texts for part in (training, validating)}.values():
+            texts.labels = scale.apply(texts.labels)
+
+        def judge(result: Any) -> dict[str, float]:
+            return validation_scores(space, scale.undo(result.predictions), scale.undo(result.label_ids))
+
+        return ClassificationParts(
+            settings=settings,
+            tokenizer=tokenizer,
+            train=_crops(training, settings, settings.passes),
+            validation=validating,
+            collate=PadCollator(tokenizer.pad_token_id),
+            compute_metrics=judge,
+            score=best_metric(kind, len(validating)),
+            scores=("r2",) if kind == "number" else ("accuracy",),
+            fingerprint=fingerprint,
+            rows={"train": len(training), "validation": len(validating)},
+            about={"tokens": int(training.lengths.sum())},
+            record={"label_kind": kind},
+            space=space,
+            scale=scale,
+            training=training,
+            validating=validating,
+            everything=everything,
+            unlabelled=further,
+            stacking=stacking,
+        )
+
+    # ---- build and finish ------------------------------------------------------------------------------------------
+
+    def build(self, parts: ClassificationParts, workspace: Workspace) -> FastformerForSequenceClassification:
+        """A classifier with random weights, or those to start from."""
+        settings, space = parts.settings, parts.space
+        labels = {} if space.kind == "number" else {"id2label": dict(enumerate(space.names))}
+        own = {"num_labels": space.size, "problem_type": space.problem_type, **labels}
+        with explained_configuration():
+            config = FastformerConfig(**encoder_config(settings, parts.tokenizer, **own))
+            model = FastformerForSequenceClassification(config)
+        if settings.class_weight == "balanced":
+            weights = class_weights(parts.training.labels, space.size, 1.0)
+            model.class_weights = torch.from_numpy(weights.astype(np.float32))
+        if settings.init is not None:
+            counts = parts.training.texts.counts(config.vocab_size) if settings.adapt_init else None
+            seed = settings.training.seed
+            warm_start(model, parts.tokenizer, settings.init, counts=counts, seed=seed, show_progress=workspace.show)
+        return model
+
+    def finish(
+        self,
+        model: FastformerForSequenceClassification,
+        parts: ClassificationParts,
+        history: list[dict[str, float]],
+        workspace: Workspace,
+    ) -> tuple[FastformerForSequenceClassification, dict[str, float]]:
+        """Put the n-gram channel beside the encoder, or calibrate it alone; choose thresholds; score what comes out.
+
+        What is fitted on the held-out texts is scored on them crosswise: each half with what the other gave.
+        """
+        space = parts.space
+        parts.scale.fold_into(model)
+        labels = parts.scale.undo(parts.validating.labels)
+        logits = outputs_of(
+            parts.validating, parts.tokenizer.pad_token_id, lambda **inputs: model.eval()(**inputs).logits
+        )
+        if parts.stacking:
+            model, logits = self._stack(model, logits, parts, history, workspace)
+        elif space.kind != "number":
+            divide_logits(model, temperature(space, logits, labels))
+            logits = cross_calibrated(space, logits, labels)
+        answers = None
+        if space.kind == "multi":
+            model.config.label_thresholds = label_thresholds(logits, labels).round(4).tolist()
+            answers = cross_answers(logits, labels)
+        model.class_weights = None
+        return model, scores(space, logits, labels, answers)
+
+    def _stack(
+        self,
+        model: FastformerForSequenceClassification,
+        logits: np.ndarray,
+        parts: ClassificationParts,
+        history: list[dict[str, float]],
+        workspace: Workspace,
+    ) -> tuple[FastformerForSequenceClassification, np.ndarray]:
+        """A model with an n-gram channel beside its encoder, and the logits of the held-out texts by both.
+
+        Where the texts are few and the encoder is heard, it learns once more, from the held-out ones too.
+        """
+        stacked = fit_channel(
+            parts.tokenizer,
+            model.config.vocab_size,
+            parts.space,
+            parts.training,
+            parts.validating,
+            parts.everything,
+            parts.unlabelled,
+            logits,
+            parts.settings.training.seed,
+            workspace.show,
+            parts.settings.class_weight == "balanced",
+        )
+        parts.about["ngrams"] = stacked.told
+        if parts.everything is not None and len(parts.everything) < FEW_TEXTS and stacked.blend.encoder:
+            model = self._train_again(parts, history, workspace)
+        stacked.add_to(model)
+        return model, stacked.logits
+
+    def _train_again(
+        self, parts: ClassificationParts, history: list[dict[str, float]], workspace: Workspace
+    ) -> FastformerForSequenceClassification:
+        """Train anew on all texts, the held-out ones too, for as long as was best without them."""
+        epochs = 1 + max(range(len(history)), key=lambda epoch: history[epoch][parts.score])
+        set_seed(parts.settings.training.seed)
+        model = self.build(parts, workspace)
+        workspace.train(
+            model,
+            parts,
+            part="again",
+            train=_crops(parts.everything, parts.settings, epochs * parts.settings.passes),  # one long epoch:
+            settings=replace(parts.settings.training, epochs=1),  # there is nothing to choose by
+            validation=lambda model: {"done": 1.0},
+            best_metric="done",
+            shown=None,
+        )
+        return model
+
+    # ---- a trained model -------------------------------------------------------------------------------------------
+
+    def model_class(self, record: Mapping[str, Any]) -> type[PreTrainedModel]:
+        """What a run's weights are weights of."""
+        return FastformerForSequenceClassification
+
+    def predictor(self, trained: Trained) -> Classifier:
+        """A model that answers."""
+        return Classifier(trained)
+
+    def card(self, trained: Trained, name: str) -> Card:
+        """What the run's README says of this task."""
+        return classifier_card(trained, name)
+
+    def evaluated_tables(self, result: Mapping[str, Any], title: str) -> Iterator[Shown]:
+        """The scores, and those of each class where they are few."""
+        numbers = {name: value for name, value in result.items() if name not in DETAILS}
+        yield Shown(title, {"": numbers}, tuple(numbers))
+        if 0 < len(result.get("classes", ())) <= FEW_CLASSES:
+            yield Shown("By class", result["classes"], (*SCORES, "support"))
+
+
+def _check_goes_with(kind: LabelKind, settings: ClassificationSettings, unlabelled: bool) -> None:
+    """Refuse settings that these labels cannot have, and texts without labels where nothing would learn from them."""
+    if settings.class_weight and kind != "single":
+        what = {"multi": "these texts have any number of them", "number": "numbers have no classes"}[kind]
+        raise UserError(f"balanced class weights are for one label per text: {what}; leave the class weight out")
+    if unlabelled and kind != "single":
+        what = "numbers" if kind == "number" else "several labels per text"
+        raise UserError(f"unlabelled texts help where each text has one label, not with {what}; leave them out")
+    if unlabelled and not settings.ngrams:
+        raise UserError(
+            "unlabelled texts help the n-gram channel, which this preset does not have; leave them out, "
+            "or learn from them first with `fastformer train masked-words` and start from that with --init"
+        )
+
+
+def _read_vocabulary_and_labels(
+    data: Mapping[str, Table | Rows], settings: ClassificationSettings, workspace: Workspace
+) -> tuple[PreTrainedTokenizerBase, LabelSpace, int]:
+    """First reading: a tokenizer, which is trained on the texts without labels too, all labels, and how many rows."""
+    rows = data["train"]
+    counter = LabelCounter(workspace.watched(rows), rows.kind)
+    tokenizer = workspace.tokenizer(
+        settings.tokenizer,
+        itertools.chain(counter, (row.text for row in data.get("unlabelled", ()))),
+        max_length=settings.max_length,
+        vocab_size=settings.vocab_size,
+        min_frequency=settings.min_frequency,
+    )
+    space = label_space(rows.kind, counter.counts, rows.name)
+    if space.kind == "single" and len(space.names) > 20 and len(space.names) > counter.total / 2:
+        say(
+            f"{rows.name}: {len(space.names):,} different labels in {counter.total:,} rows. "
+            "Is it the right --label-column? For numbers there is --regression."
+        )
+    return tokenizer, space, counter.total
+
+
+def _can_stack(
+    space: LabelSpace, settings: ClassificationSettings, data: Mapping[str, Table | Rows], show: bool
+) -> bool:
+    """Whether an n-gram channel is wanted and these labels can have one; if not, it is said."""
+    stacking = settings.ngrams and can_fit_channel(space)
+    if settings.ngrams and not stacking and space.kind != "number" and show:
+        say(f"{space.size:,} labels: the encoder answers alone; the n-gram channel takes {MAX_CLASSES:,} at most.")
+    if "unlabelled" in data and not stacking:
+        where = data["train"].name
+        raise UserError(f"{where}: {space.size:,} labels are too many to learn from unlabelled texts; leave those out")
+    return stacking
+
+
+def _encode(
+    rows: Table | Rows,
+    split: str,
+    tokenizer: PreTrainedTokenizerBase,
+    space: LabelSpace,
+    settings: ClassificationSettings,
+    workspace: Workspace,
+    count: int,
+) -> EncodedTexts:
+    """Token ids and labels of a part of the data."""
+    unlabelled = split == "unlabelled"
+    texts = (row.text for row in rows) if unlabelled else LabelEncoder(rows, space, rows.name)
+    total = count if split == "train" else None
+    encoded = workspace.encode(split, texts, tokenizer, settings.max_length, called=rows.name, total=total)
+    if not unlabelled:
+        encoded.labels = texts.labels
+    longest = int(encoded.lengths.max())
+    if workspace.show and LONG_TEXT < longest < settings.max_length:
+        say(f"{rows.name}: the longest text has {longest:,} tokens; none is cut.")
+    return encoded
+
+
+def _whole(texts: EncodedTexts) -> Subset:
+    return Subset(texts, np.arange(len(texts)))
+
+
+def _held_out(
+    encoded: Mapping[str, EncodedTexts], space: LabelSpace, settings: ClassificationSettings, few: int
+) -> tuple[Subset, Subset]:
+    """Texts to train and to validate on; where none are given for that, some are held out, by class if it is one."""
+    texts = encoded["train"]
+    if "validation" in encoded:
+        return _whole(texts), _whole(encoded["validation"])
+    groups = texts.labels if space.kind == "single" else None
+    rows = hold_out(len(texts), settings.training.seed, most=MOST_HELD_OUT, groups=groups, few=few)
+    training, validating = (Subset(texts, some) for some in rows)
+    return training, validating
+
+
+def _crops(texts: Subset, settings: ClassificationSettings, passes: int) -> RandomCrops:
+    """What to train on: each text so often in an epoch, whole or a part of it."""
+    repeated = Subset(texts.texts, np.tile(texts.indices, passes))
+    return RandomCrops(repeated, settings.crop or settings.max_length, settings.training.seed)
+
+
+def _settled(
+    settings: ClassificationSettings, tokenizer: PreTrainedTokenizerBase, training: Subset, validating: Subset
+) -> ClassificationSettings:
+    """The settings with all that the data and the start decide."""
+    # Some models have weights for so many places and no more: the length must be settled before they are built.
+    learned_places = settings.model.get("position_embedding_type", "learned") == "learned"
+    if settings.max_length == MEMORY_TOKENS and (learned_places or settings.mixer == "linformer"):
+        longest = max(LONG_TEXT, int(max(training.lengths.max(), validating.lengths.max())))
+        settings = replace(settings, max_length=longest)
+        tokenizer.model_max_length = longest
+    tokens = int(np.minimum(training.lengths, settings.crop or settings.max_length).sum())
+    settings = settings.for_size(len(training), tokens)
+    if settings.init is not None:
+        rate = table_rate(int(training.lengths.sum())) if settings.adapt_init else None
+        settings = settings.with_options(model=pair_rows_of(settings.init), table_rate=rate)
+    return settings
