@@ -89,9 +89,9 @@ class TextRunner:
         return results
 
 
-def cut_note(cut: int, longest: int) -> str:
+def cut_note(cut: int, longest: int, what: str = "text") -> str:
     """The one way to say that texts were cut."""
-    were = "text was" if cut == 1 else "texts were"
+    were = f"{what} was" if cut == 1 else f"{what}s were"
     return f"{cut:,} {were} longer than the model's {longest:,} tokens and cut there."
 
 

@@ -7,8 +7,7 @@
     generation_config.json  of a model that writes: beams, lengths
     metrics.json        results
     README.md           model card
-    news.parquet        the news that a recommender knows
-    course.png          the course of a summarizer's training
+    *.parquet, *.png    what else its task keeps
     model.onnx          in an export, in place of model.safetensors
     checkpoints/        only while training: what --resume continues from
 
@@ -19,7 +18,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +44,7 @@ RUN_FILE = "run.json"
 CHECKPOINTS = "checkpoints"
 CHECKPOINT_MARK = "settings.json"  # in checkpoints/: says that they are ours
 _ASIDE = ".saving"
-_OPTIONAL = ("model.safetensors", MODEL_FILE, "generation_config.json", "news.parquet", "course.png")
+_OPTIONAL = ("model.safetensors", MODEL_FILE, "generation_config.json")
 
 
 @dataclass
@@ -231,7 +230,7 @@ def save_run(
     record: dict[str, Any],
     metrics: dict[str, Any],
     card: str,
-    tables: dict[str, pa.Table] | None = None,
+    tables: Mapping[str, pa.Table] | None = None,
 ) -> None:
     """Write a finished run; `tables` are kept as NAME.parquet. Checkpoints have then served."""
     with writing_run(folder, {"fastformer": __version__, **record}) as aside:
@@ -261,17 +260,28 @@ def writing_run(folder: Path, record: dict[str, Any]) -> Iterator[Path]:
         try:
             aside.mkdir(parents=True)
             yield aside
-            write_json(aside / RUN_FILE, record)
+            files = sorted({*record.get("files", ()), *(path.name for path in aside.iterdir() if path.is_file())})
+            write_json(aside / RUN_FILE, {**record, "files": files})
             for path in filter(Path.is_file, aside.iterdir()):  # safetensors keeps its file to the owner; share it
                 path.chmod((aside / RUN_FILE).stat().st_mode)
             # Without run.json it is no run: a crash between two renames cannot leave half of each.
+            earlier = _files_of(folder)
             (folder / RUN_FILE).unlink(missing_ok=True)
-            for name in _OPTIONAL:  # what this run has of these comes now
+            for name in earlier:  # what this run has of these comes now
                 (folder / name).unlink(missing_ok=True)
             for path in sorted(aside.iterdir(), key=lambda path: path.name == RUN_FILE):
                 os.replace(path, folder / path.name)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
+
+
+def _files_of(folder: Path) -> set[str]:
+    """Files of the run that is in `folder`, as its run.json tells; those of somebody else are none of them."""
+    try:
+        told = json.loads((folder / RUN_FILE).read_text(encoding="utf-8")).get("files", [])
+    except (OSError, ValueError):
+        told = []
+    return {*_OPTIONAL, *(name for name in told if Path(name).name == name)}
 
 
 def _one_line(error: Exception) -> str:
