@@ -29,6 +29,7 @@ __all__ = [
     "FastformerForSequenceClassification",
     "FastformerForTokenClassification",
     "FastformerModel",
+    "Recommender",
     "TextClassifier",
     "TextRegressor",
     "__version__",
@@ -44,4 +45,8 @@ def __getattr__(name: str) -> Any:
         from fastformer.tasks import classification
 
         return getattr(classification, name)
+    if name == "Recommender":
+        from fastformer.tasks import recommendation
+
+        return recommendation.Recommender
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
