@@ -114,8 +114,10 @@ class Ranker(Predictor):
             raise UserError(f"{self.trained.name}: {model} has no vector of an article; use another model")
         tune()
         titles = self.titles(articles_of(examples))
-        with torch.inference_mode():
-            return iter(() if not len(titles.lengths) else encode_news(self.model, titles).numpy())
+        if not len(titles.lengths):
+            return iter(())
+        with progress_bar("Reading titles", len(titles.lengths), self.show) as advance, torch.inference_mode():
+            return iter(encode_news(self.model, titles, advance).numpy())
 
     def vector_ids(self, examples: Iterable[Any]) -> list[str] | None:
         """Ids of the articles of a folder."""
