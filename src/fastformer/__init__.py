@@ -25,7 +25,10 @@ _PLACES = {
         ),
         "fastformer.modeling",
     ),
-    **dict.fromkeys(("TextClassifier", "TextRegressor"), "fastformer.tasks.classification.estimator"),
+    **dict.fromkeys(("TextClassifier", "TextRegressor"), "fastformer.tasks.classification"),
+    "Recommender": "fastformer.tasks.recommendation",
+    "ConversionPredictor": "fastformer.tasks.conversion",
+    "Summarizer": "fastformer.tasks.summarization",
 }
 
 __all__ = ["__version__", *_PLACES]

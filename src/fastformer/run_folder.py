@@ -7,8 +7,7 @@
     generation_config.json  of a model that writes: beams, lengths
     metrics.json        results
     README.md           model card
-    news.parquet        the news that a recommender knows
-    course.png          the course of a summarizer's training
+    *.parquet, *.png    what else its task keeps
     model.onnx          in an export, in place of model.safetensors
     checkpoints/        only while training: what --resume continues from
 
@@ -21,7 +20,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +48,7 @@ CHECKPOINT_MARK = "settings.json"  # in checkpoints/: says that they are ours
 _ASIDE = ".saving"  # a run that is being written
 _COMPLETE = ".saved"  # a run that is complete: its files are on their way into place
 _NAMES = ".names.json"  # in it: what its files are called
-_OPTIONAL = ("model.safetensors", MODEL_FILE, "generation_config.json", "news.parquet", "course.png")
+_OPTIONAL = ("model.safetensors", MODEL_FILE, "generation_config.json")
 
 
 class InUse(UserError):
@@ -246,7 +245,7 @@ def save_run(
     record: dict[str, Any],
     metrics: dict[str, Any],
     card: str,
-    tables: dict[str, pa.Table] | None = None,
+    tables: Mapping[str, pa.Table] | None = None,
 ) -> None:
     """Write a finished run; `tables` are kept as NAME.parquet. Checkpoints have then served."""
     with writing_run(folder, {"fastformer": __version__, **record}) as aside:
@@ -277,7 +276,8 @@ def writing_run(folder: Path, record: dict[str, Any]) -> Iterator[Path]:
         try:
             aside.mkdir(parents=True)
             yield aside
-            write_json(aside / RUN_FILE, record)
+            files = sorted({*record.get("files", ()), *(path.name for path in aside.iterdir() if path.is_file())})
+            write_json(aside / RUN_FILE, {**record, "files": files})
             for path in filter(Path.is_file, aside.iterdir()):  # safetensors keeps its file to the owner; share it
                 path.chmod((aside / RUN_FILE).stat().st_mode)
             names = sorted((path.name for path in aside.iterdir()), key=lambda name: name == RUN_FILE)
@@ -307,15 +307,23 @@ def finish_saving(folder: Path) -> None:
 
 
 def _move_into_place(complete: Path, names: list[str], folder: Path) -> None:
-    for name in _OPTIONAL:
-        if name not in names:  # of the run before
-            (folder / name).unlink(missing_ok=True)
+    for name in _files_of(folder) - set(names):  # of the run before
+        (folder / name).unlink(missing_ok=True)
     for name in names:
         if (complete / name).exists():  # else it is in place
             if (folder / name).is_dir():
                 shutil.rmtree(folder / name)
             os.replace(complete / name, folder / name)
     (complete / _NAMES).unlink()
+
+
+def _files_of(folder: Path) -> set[str]:
+    """Files of the run that is in `folder`, as its run.json tells; those of somebody else are none of them."""
+    try:
+        told = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))["files"]
+    except (OSError, ValueError, KeyError, TypeError):
+        told = []
+    return {*_OPTIONAL, *(name for name in told if isinstance(name, str) and Path(name).name == name)}
 
 
 def _one_line(error: Exception) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .conftest import make_rows, write_csv, write_jsonl
+from .conftest import WORDS, make_rows, write_csv, write_jsonl
 
 
 @dataclass
@@ -71,6 +71,45 @@ def classification(folder: Path) -> Sample:
     )
 
 
+def recommendation(folder: Path) -> Sample:
+    """Readers of food and readers of tools, in MIND's layout: what they clicked tells what they click."""
+    pick = random.Random(0)
+    tastes = [WORDS["food"], WORDS["tool"]]
+    titles = [f"the {pick.choice(words)} and a {pick.choice(words)}" for words in tastes for _ in range(20)]
+    news = "".join(f"N{number}\tnews\tall\t{title}\t\t\t[]\t[]\n" for number, title in enumerate(titles))
+
+    def impression(number: int) -> str:
+        own, other = (pick.sample(range(start, start + 20), 6) for start in (20 * (number % 2), 20 - 20 * (number % 2)))
+        shown = pick.sample([f"N{own[5]}-1", *(f"N{one}-0" for one in other[:4])], 5)
+        time = f"11/{9 + number // 20}/2019 9:05:58 AM"
+        return f"{number}\tU{number}\t{time}\t{' '.join(f'N{one}' for one in own[:5])}\t{' '.join(shown)}\n"
+
+    def write(name: str, behaviors: str, news: str = news) -> str:
+        (folder / name).mkdir()
+        (folder / name / "news.tsv").write_text(news)
+        (folder / name / "behaviors.tsv").write_text(behaviors)
+        return str(folder / name)
+
+    lines = [impression(number) for number in range(140)]
+    candidates = [f"N{number}" for number in range(0, 40, 5)]
+    return Sample(
+        write("train", "".join(lines[:120])),
+        write("test", "".join(lines[120:])),
+        [
+            *({"history": [f"N{one}" for one in history], "candidates": candidates} for history in ([1, 2], [22], [])),
+            {"candidates": ["N3", "N30"]},
+            {"history": ["N5"]},
+        ],
+        {"epochs": 2, "batch_size": 16},
+        {
+            str(folder / "missing"): "no such folder",
+            write("empty", ""): "is empty",
+            write("broken", f"{lines[0]}1\tU1\tnow\tN1\n"): "line 2: 4 fields between tabs",
+            write("other", lines[0], "N1\tnews\ta title\n"): "line 1: 3 fields between tabs",
+        },
+    )
+
+
 def _refused(folder: Path, ending: str) -> dict[str, str]:
     """A file that is not there, one with nothing in it, and, where it was written, a broken one."""
     refused = {str(folder / f"missing.{ending}"): "no such file", str(folder / f"empty.{ending}"): "empty"}
@@ -82,6 +121,7 @@ SAMPLES: dict[str, Callable[[Path], Sample]] = {
     "loudness": loudness,
     "masked-words": masked_words,
     "classification": classification,
+    "recommendation": recommendation,
 }
 
 

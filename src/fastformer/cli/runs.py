@@ -102,20 +102,15 @@ def predict(
     opened, task = _open(run)
     own = _only_for(opened, "classification", top=top) | _only_for(opened, "summarization", beams=beams)
     from fastformer.files import writing_text
+    from fastformer.tasks import declared
 
+    own["show_progress"] = output is not None or not sys.stdout.isatty()
+    if opened.task in declared():  # it opens the output itself
+        task.predict(opened, data, output, text_column=text_column, format=_format(data, format), **own)
+        return
     destination = nullcontext(sys.stdout) if output is None else writing_text(output)
     with destination as out:
-        task.predict(
-            opened,
-            data,
-            out,
-            text_column=text_column,
-            format=_format(data, format),
-            **own,
-            show_progress=output is not None or not sys.stdout.isatty(),
-        )
-    if output is not None and hasattr(task, "zip_prediction"):
-        task.zip_prediction(output)
+        task.predict(opened, data, out, text_column=text_column, format=_format(data, format), **own)
 
 
 def embed(

@@ -20,7 +20,7 @@ import difflib
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import Field, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -35,6 +35,7 @@ class Option:
 
     help: str
     name: str | None = None  # on the command line, and as a key of run.json, where it is not the field's own
+    key: str | None = None  # of run.json, where it is neither
     also: tuple[str, ...] = ()  # further names on the command line
     least: float | None = None
     metavar: str | None = None
@@ -93,9 +94,8 @@ class TaskSettings:
         placed: dict[str, dict[str, Any]] = {"settings": {}, "data": {}, "record": {}}
         values = asdict(self)
         for one in fields(self):
-            about = one.metadata.get("option")
-            where, name = (about.place, about.name or one.name) if about else ("settings", one.name)
-            placed[where][name.replace("-", "_")] = values[one.name]
+            where, key = _place(one)
+            placed[where][key] = values[one.name]
         return {**placed["record"], "settings": placed["settings"], "data": placed["data"]}
 
     @classmethod
@@ -104,14 +104,21 @@ class TaskSettings:
         places = {"settings": record["settings"], "data": record.get("data", {}), "record": record}
         found = {}
         for one in fields(cls):
-            about = one.metadata.get("option")
-            where, name = (about.place, about.name or one.name) if about else ("settings", one.name)
-            if (key := name.replace("-", "_")) in places[where]:
+            where, key = _place(one)
+            if key in places[where]:
                 value = places[where][key]
                 found[one.name] = tuple(value) if isinstance(value, list) else value
         training = {name: value for name, value in found["training"].items() if name in _TRAINING}
         training |= {name: tuple(value) for name, value in training.items() if isinstance(value, list)}
         return cls(**found | {"training": TrainingSettings(**training)})
+
+
+def _place(one: Field) -> tuple[str, str]:
+    """Where run.json has a field, and under which key."""
+    about = one.metadata.get("option")
+    if about is None:
+        return "settings", one.name
+    return about.place, (about.key or about.name or one.name).replace("-", "_")
 
 
 _TRAINING = {one.name: one for one in fields(TrainingSettings)}

@@ -11,12 +11,12 @@ from fastformer.errors import UserError
 from fastformer.tasks.base import declared, get_task, register
 from fastformer.tasks.classification import declaration as _classification  # noqa: F401
 from fastformer.tasks.masked_words import declaration as _masked_words  # noqa: F401
+from fastformer.tasks.recommendation import declaration as _recommendation  # noqa: F401
 
 __all__ = ["declared", "get_task", "register"]
 
 TASKS = {
     "conversion": "fastformer.tasks.conversion",
-    "recommendation": "fastformer.tasks.recommendation",
     "summarization": "fastformer.tasks.summarization",
 }
 

@@ -144,6 +144,8 @@ class Shown:
 class Task(ABC):
     """What a task must give. `declaration` is what it says of itself."""
 
+    show = False  # progress of reading, where that takes long
+
     def __init__(self, declaration: Declaration):
         self.declaration = declaration
 

@@ -38,7 +38,7 @@ def train(
     Without `validation` a part of `train` chooses the epoch. `test` is only scored, at the end, when the model is safe.
     `given` are settings of the task and its further sources; `preset` is a name, or settings of one's own.
     """
-    taught = get_task(task)
+    taught = _watched(task, show_progress)
     declaration = taught.declaration
     further = {name: given.pop(name, None) for name in declaration.sources}
     sources = {"train": train, "validation": validation, "test": test, **further}
@@ -133,7 +133,7 @@ def labelled(
     if source == "-":
         raise UserError("scoring needs a file: standard input does not say which column is the label")
     settings = _columns(predictor, text_column, label_column)
-    return get_task(predictor.trained.record["task"]).read(source, "test", settings)
+    return _watched(predictor.trained.record["task"], predictor.show).read(source, "test", settings)
 
 
 def predict(
@@ -148,7 +148,7 @@ def predict(
 ) -> int:
     """Write an answer per example, in their order; return how many. Without `output` they go to standard output."""
     run = run if isinstance(run, Run) else open_run(run)
-    task = get_task(run.task)
+    task = _watched(run.task, show_progress)
     chosen = options_for(run.task, "predicting", options)
     predictor = load(run, show_progress)
     settings = _columns(predictor, text_column, None)
@@ -178,7 +178,7 @@ def embed(
 ) -> tuple[int, int]:
     """Write a vector per example to `.npy` or `.parquet`, in their order; return their number and width."""
     run = run if isinstance(run, Run) else open_run(run)
-    task = get_task(run.task)
+    task = _watched(run.task, show_progress)
     predictor = load(run, show_progress)
     examples = task.read(source, "test", _columns(predictor, text_column, None), labelled=False, format=format)
     vectors = predictor.vectors(examples)
@@ -195,6 +195,12 @@ def options_for(task: str, verb: str, given: Mapping[str, Any]) -> Any:
         if value is not None and name not in known:
             raise UserError(f"--{name.replace('_', '-')}: a run of {task} has no use for it; leave it out")
     return options_given(kind, {name: value for name, value in given.items() if name in known})
+
+
+def _watched(name: str, show_progress: bool) -> Task:
+    task = get_task(name)
+    task.show = show_progress
+    return task
 
 
 def _columns(predictor: Predictor, text_column: str | None, label_column: str | None) -> TaskSettings:

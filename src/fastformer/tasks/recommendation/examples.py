@@ -17,7 +17,6 @@ from transformers import PreTrainedTokenizerBase
 from fastformer.data.ragged import Ragged
 from fastformer.data.tokenizers import encode_batch
 from fastformer.errors import UserError
-from fastformer.progress import how_many, say
 from fastformer.tasks.recommendation.clicks import Clicks
 
 
@@ -27,6 +26,7 @@ class Titles(NamedTuple):
     ids: np.ndarray  # int32 (news, longest title)
     lengths: np.ndarray
     states: Tensor | None = None  # float16, token vectors by a pre-trained encoder not trained (news, longest, width)
+    cut: int = 0  # how many were longer
 
     def counts(self, vocab_size: int) -> np.ndarray:
         """How often each token occurs."""
@@ -51,18 +51,15 @@ def news_texts(news: pa.Table, fields: Sequence[str]) -> list[str]:
     return [" ".join(parts) for parts in zip(*columns, strict=True)]
 
 
-def encode_titles(
-    news: pa.Table, tokenizer: PreTrainedTokenizerBase, fields: Sequence[str], max_length: int, show: bool = True
-) -> Titles:
-    """Tokenize every article once; longer ones are cut, and counted in one line if `show`."""
+def encode_titles(news: pa.Table, tokenizer: PreTrainedTokenizerBase, fields: Sequence[str], max_length: int) -> Titles:
+    """Tokenize every article once; longer ones are cut, and counted."""
     encoded, cut = encode_batch(tokenizer, news_texts(news, fields), max_length)
-    if cut and show:
-        say(f"{how_many(cut, 'titles', 'were', len(encoded))} cut after {max_length} tokens.")
     lengths = np.array([len(ids) for ids in encoded], dtype=np.int64)
     ids, _ = Ragged.from_lengths(np.concatenate([*encoded, np.zeros(0, np.int32)]), lengths).padded(
         tokenizer.pad_token_id
     )
-    return Titles(ids if ids.shape[1] else np.full((len(ids), 1), tokenizer.pad_token_id, np.int32), lengths)
+    ids = ids if ids.shape[1] else np.full((len(ids), 1), tokenizer.pad_token_id, np.int32)
+    return Titles(ids, lengths, cut=cut)
 
 
 class ClickExamples(Dataset):

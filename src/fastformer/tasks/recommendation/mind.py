@@ -91,7 +91,7 @@ def format_quirks(quirks: dict[str, int]) -> str:
 def _files(folder: str | Path) -> tuple[Path, Path]:
     name, _, split = str(folder).partition(":")
     if name == "builtin":
-        folder = builtin_folder(split)
+        folder = builtin_folder(split or "train")
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; give one with MIND's news.tsv and behaviors.tsv, or builtin:train")
