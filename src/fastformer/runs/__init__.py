@@ -1,0 +1,1 @@
+"""What a training leaves: the run folder and its card."""
