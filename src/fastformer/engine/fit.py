@@ -207,7 +207,7 @@ def fit(task: "Task", data: Mapping[str, Iterable[Any]], settings: TaskSettings,
         **parts.about,
         "parameters": model.num_parameters(),
         "validation": validation,
-        "epochs": history,
+        "epochs": [{name: epoch[name] for name in parts.scores if name in epoch} for epoch in history],
     }
     record = {"task": task.name, **parts.settings.record(), **parts.record}
     return Trained(model.eval(), parts.tokenizer, parts.settings, record, metrics, parts.tables)

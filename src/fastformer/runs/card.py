@@ -24,7 +24,7 @@ def write_card(task: "Task", trained: "Trained", name: str) -> str:
         template_path=str(TEMPLATE),
         name=name,
         what=said.what,
-        scores=_scores(metrics),
+        scores=_scores(metrics) if said.scores is None else said.scores,
         trained=" ".join([_trained(task, record, metrics), *said.notes]),
         usage=said.usage.strip(),
     )
@@ -49,7 +49,9 @@ def _trained(task: "Task", record: dict, metrics: dict) -> str:
     mixers = [f"{key.replace('_', ' ')} `{record[key]}`" for key in record if key.endswith("mixer") and record[key]]
     how = [*mixers, f"preset `{record.get('preset', 'custom')}`", f"seed {record['settings']['training']['seed']}"]
     how.append(f"{metrics['parameters']:,} parameters")
-    return f"Trained with `fastformer train {task.name}` on {rows} in {metrics['train_seconds']:.0f} s: {', '.join(how)}."
+    return (
+        f"Trained with `fastformer train {task.name}` on {rows} in {metrics['train_seconds']:.0f} s: {', '.join(how)}."
+    )
 
 
 def _cell(value: float | None) -> str:
