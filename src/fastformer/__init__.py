@@ -29,6 +29,7 @@ __all__ = [
     "FastformerForSequenceClassification",
     "FastformerForTokenClassification",
     "FastformerModel",
+    "Summarizer",
     "TextClassifier",
     "TextRegressor",
     "__version__",
@@ -40,6 +41,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """The estimators bring scikit-learn and the data readers along: load them only when they are asked for."""
+    if name == "Summarizer":
+        from fastformer.tasks import summarization
+
+        return getattr(summarization, name)
     if name in ("TextClassifier", "TextRegressor"):
         from fastformer.tasks import classification
 

@@ -10,6 +10,7 @@ from types import ModuleType
 from fastformer.errors import UserError
 from fastformer.tasks.base import declared, get_task, register
 from fastformer.tasks.masked_words import declaration as _masked_words  # noqa: F401
+from fastformer.tasks.summarization import declaration as _summarization  # noqa: F401
 
 __all__ = ["declared", "get_task", "register"]
 
@@ -17,7 +18,6 @@ TASKS = {
     "classification": "fastformer.tasks.classification",
     "conversion": "fastformer.tasks.conversion",
     "recommendation": "fastformer.tasks.recommendation",
-    "summarization": "fastformer.tasks.summarization",
 }
 
 
