@@ -23,7 +23,7 @@ from fastformer.data.tokenizers import encode_batch, load_tokenizer, train_token
 from fastformer.errors import Interrupted, UserError
 from fastformer.run_folder import open_run
 from fastformer.tasks import get_task, verbs
-from fastformer.tasks.summarization import summarize
+from fastformer.tasks.summarization import Summarizer, summarize
 from fastformer.tasks.summarization.course import plot_course
 from fastformer.tasks.summarization.data import encode_documents
 from fastformer.tasks.summarization.documents import Documents
@@ -49,7 +49,7 @@ def run_cli(monkeypatch, capsys, *arguments: str) -> tuple[int, str, str]:
 
 def test_training_learns_and_leaves_a_run(run_folder):
     metrics = json.loads((run_folder / "metrics.json").read_text(encoding="utf-8"))
-    assert metrics["rows"] == {"train": 108, "validation": 12}
+    assert metrics["rows"] == {"train": 108, "validation": 12, "test": 20}
     assert metrics["validation"]["perplexity"] < metrics["epochs"][0]["perplexity"] / 1.5
     course = [epoch["rouge1"] for epoch in metrics["epochs"]]
     assert course[0] < 60 < course[-1]
@@ -143,6 +143,45 @@ def test_summarize_and_embed(run_folder, files, tmp_path):
     story = tmp_path / "a.story"  # what people wrote of it is not read
     story.write_text("Today anna bought a boat.\n\nThen it rained.\n\n@highlight\n\nhugo hugo\n", encoding="utf-8")
     assert summarize(open_run(run_folder), str(story)) == alone.summary
+
+
+def test_run_json_is_as_it_always_was(run_folder, files, tmp_path):
+    record = open_run(run_folder).record
+    assert record["language"] == "en"
+    assert (record["mixer"], record["init"], record["preset"]) == ("fastformer", None, "custom")
+    assert record["data"] == {**files, "validation": None, "article_column": None, "summary_column": None}
+    assert record["settings"]["model"]["copy_mechanism"]
+    assert record["settings"].keys() >= {"tokenizer", "vocab_size", "max_summary_length", "beams", "no_repeat_ngrams"}
+    source = write_jsonl(
+        tmp_path / "a.jsonl", ({"x": one["article"], "y": one["summary"]} for one in make_documents(20, 0))
+    )
+    train(source, output=tmp_path / "run", **still, text_column="x", label_column="y", copy=False, follow=False)
+    record = open_run(tmp_path / "run").record
+    assert (record["data"]["article_column"], record["data"]["summary_column"]) == ("x", "y")
+    assert not record["settings"]["model"]["copy_mechanism"]
+    predictor = load(tmp_path / "run")
+    assert predictor.model.copying is None
+    assert predictor.settings.text_column == "x"
+    assert evaluate(tmp_path / "run", source, **quiet)["rows"] == 20
+
+
+def test_the_python_object(run_folder, tmp_path):
+    documents = make_documents(120, 0)
+    settings = {"tokenizer": "word", "max_length": 32, "max_summary_length": 12, "beams": 2, "epochs": 4}
+    model = Summarizer(**settings, learning_rate=5e-3, batch_size=16).fit(documents)
+    article, other = (document["article"] for document in make_documents(2, 7))
+    assert model.summarize(article) == make_documents(1, 7)[0]["summary"]
+    found = model.predict([{"article": article}, other], beams=1)
+    assert [set(one) for one in found] == [{"summary", "score"}] * 2
+    assert model.predict([]) == []
+    model.save(tmp_path / "run")
+    loaded = Summarizer.load(tmp_path / "run")
+    assert loaded.predict([article, other], beams=1) == found
+    assert (tmp_path / "run" / "course.png").is_file()
+    assert loaded.evaluate(documents[:5])["rows"] == 5
+    assert loaded.embed([article]).shape == (1, 128)
+    with pytest.raises(UserError, match="this Summarizer is not trained yet"):
+        Summarizer().summarize(article)
 
 
 def test_a_document_may_come_through_a_pipe(run_folder, tmp_path, monkeypatch):
@@ -270,7 +309,7 @@ def test_the_course_is_rouge_without_beams_and_changes_nothing(files, tmp_path):
         ({"mixer": "performer"}, "unknown mixer 'performer'"),
         (
             {"preset": "paper-imdb"},
-            "unknown preset 'paper-imdb'; choose from default, paper-cnn-dailymail, paper-pubmed",
+            "unknown preset 'paper-imdb'; did you .* Choose from default, paper-cnn-dailymail, paper-pubmed",
         ),
         ({"train": "-"}, "give files, not standard input"),
         ({"label_column": "abstract"}, "no column 'abstract'; columns found: article, summary"),

@@ -11,9 +11,15 @@ from fastformer.tasks.summarization.documents import STORY, read_documents, tidy
 
 
 class Summarizer(TaskModel):
-    """Writes summaries of articles.
+    """Writes summaries of articles, once it has learned from dictionaries with an article and a summary, or a file.
 
-    An example is a dictionary `{"article": …}`, or the article itself; to learn from, it has a `"summary"` too.
+        rows = [{"article": f"Today {who} bought {what}. Then it rained {n} times.", "summary": f"{who} bought {what}."}
+                for who in ("Anna", "Bert", "Clara", "David") for what in ("a boat", "some bread") for n in range(30)]
+        model = Summarizer(tokenizer="word", max_length=32, epochs=6).fit(rows)
+        print(model.summarize("Today Clara bought a boat. Then it rained 3 times."))
+        clara bought a boat .
+
+    Articles come as text or as dictionaries. The default tokenizer, `bpe`, keeps capitals; it wants more than 240 rows.
     """
 
     task = "summarization"

@@ -64,7 +64,10 @@ class Summarization(Task):
         format: str | None = None,
     ) -> Documents:
         """The documents of a source, or, not `labelled`, its articles alone."""
-        source = str(source) if isinstance(source, Path) else source
+        if isinstance(source, Path):
+            source = str(source)
+        elif labelled and not isinstance(source, str):
+            source = list(source)  # it is read more than once
         documents = Documents(source, settings.text_column, settings.label_column, split, labelled, format)
         return documents.check() if labelled else documents
 
@@ -266,7 +269,7 @@ def _rouge_table(test: Mapping[str, Any]) -> str:
         for title, found in test["summaries"].items()
     ]
     said = f"{test['rows']:,} test documents, beam {test['beams']}, ROUGE in percent with 95% intervals:"
-    return f"{said}\n\n{markdown_table(['', *ROUGE.values()], rows)}"
+    return f"{said}\n\n{markdown_table(['', *ROUGE.values()], rows)}".rstrip()
 
 
 def _interval(ends: list[float]) -> str:
