@@ -89,9 +89,9 @@ class TextRunner:
         return results
 
 
-def cut_note(cut: int, longest: int, what: str = "text") -> str:
+def cut_note(cut: int, longest: int, what: str = "texts", total: int | None = None) -> str:
     """The one way to say that texts were cut."""
-    return f"{how_many(cut, f'{what}s', 'were')} cut after {longest:,} tokens, the model's limit."
+    return f"{how_many(cut, what, 'were', total)} cut after {longest:,} tokens."
 
 
 def _in_turn(function: Callable, items: list) -> list:

@@ -110,6 +110,22 @@ def recommendation(folder: Path) -> Sample:
     )
 
 
+def summarization(folder: Path) -> Sample:
+    from .summarization.conftest import make_documents
+
+    (folder / "empty.jsonl").write_text("")
+    (folder / "broken.jsonl").write_text('{"article": "a b", "summary": "a"}\n{"article": \n')
+    other = write_jsonl(folder / "other.jsonl", [{"words": "a b", "number": 1}])
+    test = make_documents(10, 1)
+    return Sample(
+        write_jsonl(folder / "train.jsonl", make_documents(100, 0)),
+        write_jsonl(folder / "test.jsonl", test),
+        [*test[:3], *(document["article"] for document in test[3:6])],
+        {"epochs": 2, "batch_size": 20, "tokenizer": "word", "beams": 2, "max_summary_length": 12},
+        _refused(folder, "jsonl") | {other: "cannot tell which column holds the article"},
+    )
+
+
 def _refused(folder: Path, ending: str) -> dict[str, str]:
     """A file that is not there, one with nothing in it, and, where it was written, a broken one."""
     refused = {str(folder / f"missing.{ending}"): "no such file", str(folder / f"empty.{ending}"): "empty"}
@@ -122,6 +138,7 @@ SAMPLES: dict[str, Callable[[Path], Sample]] = {
     "masked-words": masked_words,
     "classification": classification,
     "recommendation": recommendation,
+    "summarization": summarization,
 }
 
 

@@ -20,10 +20,10 @@ from fastformer.data.tokenizers import KINDS, encode_batch, load_tokenizer, trai
 from fastformer.engine.settings import TaskSettings, unknown
 from fastformer.errors import UserError
 from fastformer.files import explain_full_disk
-from fastformer.inference import chunks
+from fastformer.inference import chunks, cut_note
 from fastformer.machine import peak_memory_gb
 from fastformer.mixers import available_mixers
-from fastformer.progress import how_many, progress_bar, say
+from fastformer.progress import progress_bar, say
 from fastformer.resuming import begin, check_same_arrays, seconds_spent
 from fastformer.run_folder import Run
 from fastformer.training import train_model
@@ -166,7 +166,7 @@ class Workspace:
             written = writer.finish(None)
         if cut:
             where = "" if called is None else f"{called}: "
-            say(f"{where}{how_many(cut, 'texts', 'were', len(written))} cut after {max_length:,} tokens.")
+            say(f"{where}{cut_note(cut, max_length, total=len(written))}")
         return written
 
     def train(self, model: PreTrainedModel, parts: "Parts", *, part: str = "", **other: Any) -> list[dict[str, Any]]:
@@ -233,7 +233,7 @@ def fit(task: "Task", data: Mapping[str, Iterable[Any]], settings: TaskSettings,
         **parts.about,
         "parameters": model.num_parameters(),
         "validation": validation,
-        "epochs": history,
+        "epochs": [{name: epoch[name] for name in parts.scores if name in epoch} for epoch in history],
     }
     record = {"task": task.name, **parts.settings.record(), **parts.record}
     return Trained(model.eval(), parts.tokenizer, parts.settings, record, metrics, parts.tables)

@@ -12,12 +12,12 @@ from fastformer.tasks.base import declared, get_task, register
 from fastformer.tasks.classification import declaration as _classification  # noqa: F401
 from fastformer.tasks.masked_words import declaration as _masked_words  # noqa: F401
 from fastformer.tasks.recommendation import declaration as _recommendation  # noqa: F401
+from fastformer.tasks.summarization import declaration as _summarization  # noqa: F401
 
 __all__ = ["declared", "get_task", "register"]
 
 TASKS = {
     "conversion": "fastformer.tasks.conversion",
-    "summarization": "fastformer.tasks.summarization",
 }
 
 

@@ -129,6 +129,7 @@ class Card:
     tags: Sequence[str] = ()
     pipeline_tag: str | None = None
     notes: Sequence[str] = ()  # sentences behind "Trained on …"
+    scores: str | None = None  # Markdown, in place of the table of scores
 
 
 @dataclass(frozen=True)
@@ -206,6 +207,10 @@ class Task(ABC):
     def card(self, trained: "Trained", name: str) -> Card:
         """What the run's README says of this task."""
 
+    def pictures(self, trained: "Trained") -> Mapping[str, Callable[[Path], None]]:
+        """What is drawn once a run is saved: file names in its folder, and what draws each; by default nothing."""
+        return {}
+
     def trained_tables(self, metrics: Mapping[str, Any], title: str) -> Iterator[Shown]:
         """What is printed after a training."""
         rows = {part: metrics[part] for part in ("validation", "test") if part in metrics}
@@ -225,6 +230,7 @@ class Predictor(ABC):
     """
 
     show = False  # progress
+    counts_itself = False  # `predict` has a progress bar of its own, as where few answers take long
 
     def __init__(self, trained: "Trained"):
         self.trained = trained

@@ -83,6 +83,8 @@ def save(task: Task, trained: Trained, folder: Path) -> None:
         card=card,
         tables=trained.tables,
     )
+    for name, draw in task.pictures(trained).items():  # last: the run is safe, whatever happens
+        draw(folder / name)
 
 
 def _score_test(task: Task, trained: Trained, folder: Path, examples: Any, called: str, show_progress: bool) -> None:
@@ -156,7 +158,8 @@ def predict(
     count = 0
     path = output if isinstance(output, str | Path) else None
     destination = nullcontext(output or sys.stdout) if path is None else writing_text(path)
-    with destination as out, progress_bar("Predicting", show=show_progress) as advance:
+    show = show_progress and not predictor.counts_itself
+    with destination as out, progress_bar("Predicting", show=show) as advance:
         for answers in _batched(predictor.predict(examples, chosen)):
             out.writelines(predictor.line(answer) + "\n" for answer in answers)
             count += len(answers)

@@ -115,7 +115,7 @@ class Predictor:
         """One line if any text was longer than the model's maximum."""
         if self.items.cut:
             limit = self.items.tokenizer.model_max_length
-            say(f"{how_many(self.items.cut, 'texts', 'were')} cut after {limit:,} tokens, the model's limit.")
+            say(f"{how_many(self.items.cut, 'texts', 'were')} cut after {limit:,} tokens.")
 
     def _recent(self, event: Event) -> list[str]:
         return event.behaviors[-self.model.config.max_behaviors :]

@@ -142,7 +142,7 @@ class Ranker(Predictor):
     def notes(self) -> Iterator[str]:
         """How many titles were cut, and how many impressions could not be scored."""
         if self.cut:
-            yield cut_note(self.cut, self.settings.max_length, "title")
+            yield cut_note(self.cut, self.settings.max_length, "titles")
         if self.unscored.get("one_class"):
             yield (
                 f"{self.unscored['one_class']:,} of {self.unscored['impressions']:,} impressions have one class only "

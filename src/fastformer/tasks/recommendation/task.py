@@ -97,7 +97,7 @@ class Recommendation(Task):
         def encoded(clicks: Clicks) -> Titles:
             titles = encode_titles(clicks.news, tokenizer, settings.fields, settings.max_length)
             if titles.cut and workspace.show:
-                say(cut_note(titles.cut, settings.max_length, "title"))
+                say(cut_note(titles.cut, settings.max_length, "titles"))
             return titles
 
         titles = encoded(training)

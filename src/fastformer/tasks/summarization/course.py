@@ -15,7 +15,7 @@ from fastformer.tasks.summarization.data import Pairs
 from fastformer.tasks.summarization.documents import Document, Documents
 from fastformer.tasks.summarization.metrics import rouge_of_each
 from fastformer.tasks.summarization.objective import SummaryLearner
-from fastformer.tasks.summarization.writing import Summarizer
+from fastformer.tasks.summarization.writing import Writer
 
 COURSE_FILE = "course.png"
 _SAMPLE = 100  # documents
@@ -37,7 +37,7 @@ class Sample:
         drawn = [document for row, document in enumerate(islice(documents, 1 + max(rows))) if row in rows]
         return cls(drawn, language)
 
-    def score(self, writer: Summarizer, learner: SummaryLearner) -> float:
+    def score(self, writer: Writer, learner: SummaryLearner) -> float:
         """ROUGE-1 of what `writer` writes with the weights that the learner has by now."""
         writer.model.to(learner.device).load_state_dict(learner.state_dict())
         return self._rouge1([one.summary for one in writer(document.article for document in self.documents)])
@@ -54,7 +54,7 @@ class Sample:
 
 
 def plot_course(metrics: dict[str, Any], path: str | Path, title: str) -> None:
-    """Write a PNG of `Fitted.metrics()`: ROUGE-1 of the sample, and of sentences of its articles; perplexity below."""
+    """Write a PNG of a run's metrics: ROUGE-1 of the sample, and of sentences of its articles; perplexity below."""
     with extra("summarization"):
         from matplotlib.figure import Figure
 
