@@ -26,6 +26,7 @@ _PLACES = {
         "fastformer.modeling",
     ),
     **dict.fromkeys(("TextClassifier", "TextRegressor"), "fastformer.tasks.classification.estimator"),
+    "ConversionPredictor": "fastformer.tasks.conversion.model",
 }
 
 __all__ = ["__version__", *_PLACES]

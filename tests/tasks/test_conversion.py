@@ -5,6 +5,7 @@ import json
 import signal
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,14 +19,14 @@ from fastformer.cli import app
 from fastformer.errors import Interrupted, UserError
 from fastformer.modeling import FastformerForConversion
 from fastformer.run_folder import open_run
-from fastformer.tasks.classification import calibration
-from fastformer.tasks.conversion import embed, evaluate, fit, predict, train
-from fastformer.tasks.conversion.metrics import validation_scores
+from fastformer.tasks import verbs
 from fastformer.tasks.conversion.simulate import simulate, titles
+from fastformer.tasks.verbs import embed, evaluate, predict
 
 from .conftest import write_jsonl
 from .conversions import TINY, make_events
 
+train = partial(verbs.train, "conversion")
 quiet = {"show_progress": False}
 
 
@@ -212,6 +213,7 @@ class TestMistakes:
     def test_of_files(self, source, run, tmp_path):
         self.check("no such file", train, str(tmp_path / "none.jsonl"), output=tmp_path / "run")
         (tmp_path / "empty.jsonl").write_text("")
+        self.check("no rows", train, [], output=tmp_path / "run")
         self.check("no rows", train, str(tmp_path / "empty.jsonl"), output=tmp_path / "run")
         (tmp_path / "rows.csv").write_text("behaviors,ad,label\n")
         self.check("convert the file", train, str(tmp_path / "rows.csv"), output=tmp_path / "run")
@@ -222,6 +224,8 @@ class TestMistakes:
         row = {"behaviors": [], "ad": "x", "price": 1, "device": "phone"}
         unlabelled = write_jsonl(tmp_path / "unlabelled.jsonl", [row])
         self.check("no column 'label'", evaluate, open_run(run), unlabelled)
+        self.check("has fixed columns", evaluate, open_run(run), source["test"], text_column="ad")
+        self.check("drop --format", predict, open_run(run), "-", io.StringIO(), format="csv")
         self.check("no column 'device'", predict, open_run(run), self.without_device(tmp_path), io.StringIO())
 
     @staticmethod
@@ -249,23 +253,3 @@ class TestMistakes:
             main()
         assert stopped.value.code == 2
         assert "line 1: the label is 5" in capsys.readouterr().err
-
-
-def test_validation_scores_are_not_of_the_rows_that_gave_the_temperature(source, tmp_path, monkeypatch):
-    """Each half of the validation rows is scored with the temperature of the other half."""
-    seen = []
-
-    def heat(space, logits, labels):
-        seen.append((logits, labels))
-        return 1.0 + len(seen)  # all rows 2; the rows 1, 3, … 3; the rows 0, 2, … 4
-
-    monkeypatch.setattr(fit, "temperature", heat)
-    monkeypatch.setattr(calibration, "temperature", heat)
-    train(source["train"], output=tmp_path / "run", preset=TINY, epochs=1, **quiet)
-    (logits, labels), (odd, _), (even, _) = seen
-    np.testing.assert_array_equal(logits[1::2], odd)
-    np.testing.assert_array_equal(logits[::2], even)
-    expected = np.where(np.arange(len(logits)) % 2, logits[:, 0] / 4, logits[:, 0] / 3)
-    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
-    found = validation_scores(expected, labels[:, 0])
-    assert metrics["validation"] == {name: pytest.approx(found[name]) for name in fit.SCORES}

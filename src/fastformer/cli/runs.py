@@ -19,6 +19,7 @@ from fastformer.cli.options import (
     TextColumn,
     Texts,
     print_json,
+    print_shown,
     print_summaries,
     print_table,
 )
@@ -60,6 +61,8 @@ def evaluate(
 
     Columns are those of the training unless given.
     """
+    from fastformer.tasks.base import declared, get_task
+
     opened, task = _open(run)
     columns = {"text_column": text_column, "label_column": label_column}
     own = _only_for(opened, "conversion", plot=plot) | _only_for(opened, "classification", report=report)
@@ -71,6 +74,10 @@ def evaluate(
         return print_json(result)
     if opened.task == "summarization":
         return print_summaries(data, result)
+    if opened.task in declared():
+        for table in get_task(opened.task).evaluated_tables(result, data):
+            print_shown(table)
+        return
     said = ("without_positive", "one_class", "classes", "residuals")  # in a line or a table of their own
     print_table(data, {str(run): result}, tuple(name for name in result if name not in said))
     if opened.record.get("label_kind") == "single" and len(result["classes"]) <= FEW_CLASSES:

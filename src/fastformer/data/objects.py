@@ -7,7 +7,7 @@ import gzip
 import io
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from shutil import copyfileobj
@@ -33,6 +33,13 @@ def read_objects(
     return guard(name, _read(str(source), name, needed, optional, first))
 
 
+def given_objects(
+    records: Iterable[dict[str, Any]], needed: Sequence[str], first: Sequence[str] = ()
+) -> Iterator[Object]:
+    """Dictionaries as if they were read from a file."""
+    return _checked(((f"example {number}", record) for number, record in enumerate(records, 1)), needed, first)
+
+
 def missing_column(where: str, column: str, found: Sequence[str]) -> UserError:
     """The mistake that a column is not there."""
     listed = ", ".join(found[:30]) + (", …" if len(found) > 30 else "")
@@ -43,7 +50,7 @@ def _read(
     source: str, name: str, needed: Sequence[str], optional: Sequence[str], first: Sequence[str]
 ) -> Iterator[Object]:
     if source == "-":
-        yield from _at_least_one(name, _read_lines(standard_input(), name, needed, first))
+        yield from _at_least_one(name, _checked(_read_lines(standard_input(), name), needed, first))
         return
     if not Path(source).is_file():
         raise UserError(f"{source}: no such file; give a .jsonl or .parquet file")
@@ -60,7 +67,7 @@ def _read(
                 file = unzipped
             rows = _read_parquet(file, name, (*needed, *first), optional)
         else:
-            rows = _read_lines(file, name, needed, first)
+            rows = _checked(_read_lines(file, name), needed, first)
         yield from _at_least_one(name, rows)
 
 
@@ -72,18 +79,21 @@ def _at_least_one(name: str, rows: Iterator[Object]) -> Iterator[Object]:
         raise UserError(f"{name}: no rows; give a file with at least one")
 
 
-def _read_lines(
-    file: io.BufferedReader | gzip.GzipFile, name: str, needed: Sequence[str], first: Sequence[str]
-) -> Iterator[Object]:
+def _read_lines(file: io.BufferedReader | gzip.GzipFile, name: str) -> Iterator[tuple[str, Any]]:
     for number, line in enumerate(decode(file, name), 1):
         if line.isspace():
             continue
         where = f"{name}, line {number}"
         try:
-            record = json.loads(line)
+            yield where, json.loads(line)
         except (ValueError, RecursionError) as error:
             reason = getattr(error, "msg", "nested too deeply")
             raise UserError(f"{where}: broken JSON ({reason}); every line must hold one whole object") from None
+
+
+def _checked(records: Iterable[tuple[str, Any]], needed: Sequence[str], first: Sequence[str]) -> Iterator[Object]:
+    """The records, each of which must be an object and have its columns."""
+    for where, record in records:
         if type(record) is not dict:
             raise UserError(f"{where}: {kind_of(record)}, not a JSON object")
         for column in (*needed, *first):

@@ -9,13 +9,13 @@ from types import ModuleType
 
 from fastformer.errors import UserError
 from fastformer.tasks.base import declared, get_task, register
+from fastformer.tasks.conversion import declaration as _conversion  # noqa: F401
 from fastformer.tasks.masked_words import declaration as _masked_words  # noqa: F401
 
 __all__ = ["declared", "get_task", "register"]
 
 TASKS = {
     "classification": "fastformer.tasks.classification",
-    "conversion": "fastformer.tasks.conversion",
     "recommendation": "fastformer.tasks.recommendation",
     "summarization": "fastformer.tasks.summarization",
 }

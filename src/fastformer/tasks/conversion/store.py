@@ -31,7 +31,8 @@ from fastformer.modeling import FastformerForConversion
 from fastformer.modeling.conversion import Side
 from fastformer.run_folder import open_run
 from fastformer.tasks.conversion.events import Event, event_of
-from fastformer.tasks.conversion.scoring import MAX_ITEMS, Predictor, encode_lists
+from fastformer.tasks.conversion.scoring import MAX_ITEMS, encode_lists
+from fastformer.tasks.conversion.scoring import EventPredictor as Predictor
 
 MAX_USERS = 100_000
 _VECTORS, _TEXTS = "items.safetensors", "items.json"
