@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .conftest import make_rows, write_csv, write_jsonl
+from .conversions import make_events
 
 
 @dataclass
@@ -56,6 +57,19 @@ def masked_words(folder: Path) -> Sample:
     )
 
 
+def conversion(folder: Path) -> Sample:
+    (folder / "empty.jsonl").write_text("")
+    (folder / "broken.jsonl").write_text(json.dumps(make_events(1, 0)[0]) + '\n{"behaviors": [\n')
+    other = write_jsonl(folder / "other.jsonl", [{"history": [], "ad": "soup", "label": 1}])
+    return Sample(
+        write_jsonl(folder / "train.jsonl", make_events(150, 0)),
+        write_jsonl(folder / "test.jsonl", make_events(40, 1)),
+        make_events(10, 2),
+        {"epochs": 2, "numeric": "price", "categorical": "device"},
+        {**_refused(folder, "jsonl"), other: "no column 'behaviors'"},
+    )
+
+
 def _refused(folder: Path, ending: str) -> dict[str, str]:
     """A file that is not there, one with nothing in it, and, where it was written, a broken one."""
     refused = {str(folder / f"missing.{ending}"): "no such file", str(folder / f"empty.{ending}"): "empty"}
@@ -63,7 +77,11 @@ def _refused(folder: Path, ending: str) -> dict[str, str]:
     return refused | ({str(broken): "line 2"} if broken.exists() else {})
 
 
-SAMPLES: dict[str, Callable[[Path], Sample]] = {"loudness": loudness, "masked-words": masked_words}
+SAMPLES: dict[str, Callable[[Path], Sample]] = {
+    "conversion": conversion,
+    "loudness": loudness,
+    "masked-words": masked_words,
+}
 
 
 def save_json(path: Path, content: Any) -> str:
