@@ -20,6 +20,7 @@ class Sample:
     examples: list[Any]  # for the predictor
     options: dict[str, Any] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)  # a source -> what is said of it
+    fields: tuple[str, ...] = ()  # columns of the sources that answers can carry along
 
 
 def loudness(folder: Path) -> Sample:
@@ -39,6 +40,7 @@ def loudness(folder: Path) -> Sample:
         rows[100:110],
         {"epochs": 2},
         _refused(folder, "jsonl") | {other: "text"},
+        ("text", "loud"),
     )
 
 
@@ -54,6 +56,7 @@ def masked_words(folder: Path) -> Sample:
         [f"{text} [MASK]" for text in texts[:6]],
         {"epochs": 2},
         {**_refused(folder, "csv"), str(other): "column"},
+        ("text", "label"),
     )
 
 
@@ -67,6 +70,7 @@ def conversion(folder: Path) -> Sample:
         make_events(10, 2),
         {"epochs": 2, "numeric": "price", "categorical": "device"},
         {**_refused(folder, "jsonl"), other: "no column 'behaviors'"},
+        ("price", "label"),
     )
 
 

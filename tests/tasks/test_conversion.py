@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
@@ -202,6 +203,11 @@ class TestSimulation:
         assert json.loads(evaluated.stdout)["rows"] == 500
         predicted = call(app, ["predict", folder, "builtin:validation"])
         assert len(predicted.stdout.strip().splitlines()) == 300
+        table = str(tmp_path / "answers.parquet")
+        assert call(app, ["predict", folder, "builtin:test", "--keep", "user,label", "--output", table]).exit_code == 0
+        answers = pq.read_table(table)
+        assert answers.column_names == ["user", "label", "probability"]
+        assert len(answers) == 500
         event = json.dumps({"behaviors": ["Draw a graph."], "ad": "A tensor.", "price": 3, "device": "watch"})
         [line] = call(app, ["predict", folder, "-"], input=event + "\n").stdout.strip().splitlines()
         assert 0 < json.loads(line)["probability"] < 1

@@ -22,6 +22,7 @@ from fastformer.cli.options import (
     print_shown,
     print_summaries,
     print_table,
+    split_commas,
 )
 from fastformer.errors import UserError
 
@@ -89,9 +90,20 @@ def evaluate(
 def predict(
     run: RunFolder,
     data: Texts = "-",
-    output: Annotated[Path | None, typer.Option(help="Write here instead of to standard output.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write here instead of to standard output: .jsonl, .json or .txt for JSON lines, .csv or .parquet for "
+            "a table."
+        ),
+    ] = None,
     text_column: AnyTextColumn = None,
     format: InputFormat = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN,…", help="Write these fields of the input beside each answer, such as an id."),
+    ] = None,
+    keep_all: Annotated[bool, typer.Option("--keep-all", help="Write all fields of the input.")] = False,
     top: Annotated[
         int | None,
         typer.Option(metavar="K", help="Classification: only the K largest probabilities, in falling order."),
@@ -100,7 +112,7 @@ def predict(
 ) -> None:
     """Predict labels: one JSON object per line with the label and all probabilities, in input order.
 
-    Example: `fastformer predict runs/reviews new.csv > labels.jsonl`
+    Example: `fastformer predict runs/reviews new.csv --keep id --output labels.csv`
 
     A recommender reads a folder of MIND and writes the leaderboard's `prediction.txt`, and its .zip beside --output.
 
@@ -109,7 +121,21 @@ def predict(
     opened, task = _open(run)
     own = _only_for(opened, "classification", top=top) | _only_for(opened, "summarization", beams=beams)
     from fastformer.files import writing_text
+    from fastformer.tasks.base import declared
 
+    if opened.task in declared():
+        task.predict(
+            opened,
+            data,
+            output,
+            text_column=text_column,
+            format=_format(data, format),
+            keep=split_commas(keep),
+            keep_all=keep_all,
+            **own,
+            show_progress=output is not None or not sys.stdout.isatty(),
+        )
+        return
     destination = nullcontext(sys.stdout) if output is None else writing_text(output)
     with destination as out:
         task.predict(

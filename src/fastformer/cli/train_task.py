@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fastformer.cli.options import Json, Overwrite, Resume, print_json, print_shown
+from fastformer.cli.options import Json, Overwrite, Resume, print_json, print_shown, split_commas
 from fastformer.engine.settings import Option, options_of
 from fastformer.tasks.base import Declaration, declared
 
@@ -40,9 +40,7 @@ def train_command(declaration: Declaration) -> Callable[..., None]:
 def _joined(given: dict[str, Any]) -> dict[str, Any]:
     """Options of several values: `a,b`, or given several times."""
     return {
-        name: tuple(part.strip() for one in value for part in one.split(",")) or None
-        if isinstance(value, list) and name != "train"
-        else value
+        name: split_commas(value) or None if isinstance(value, list) and name != "train" else value
         for name, value in given.items()
     }
 

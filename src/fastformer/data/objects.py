@@ -22,12 +22,12 @@ Object = tuple[str, dict[str, Any]]  # where it stands (file and line or row), a
 
 
 def read_objects(
-    source: str | Path, needed: Sequence[str], optional: Sequence[str] = (), first: Sequence[str] = ()
+    source: str | Path, needed: Sequence[str], optional: Sequence[str] | None = (), first: Sequence[str] = ()
 ) -> Iterator[Object]:
     """The rows of a .jsonl or .parquet file (`-`: JSONL from standard input); each has all of `needed`.
 
     The first row has all of `first` too: these columns exist, and a later row may leave them out. Of Parquet only the
-    columns that are named here are read.
+    columns that are named here are read; `optional` may be None: all of them.
     """
     name = "standard input" if str(source) == "-" else str(source)
     return guard(name, _read(str(source), name, needed, optional, first))
@@ -47,7 +47,7 @@ def missing_column(where: str, column: str, found: Sequence[str]) -> UserError:
 
 
 def _read(
-    source: str, name: str, needed: Sequence[str], optional: Sequence[str], first: Sequence[str]
+    source: str, name: str, needed: Sequence[str], optional: Sequence[str] | None, first: Sequence[str]
 ) -> Iterator[Object]:
     if source == "-":
         yield from _at_least_one(name, _checked(_read_lines(standard_input(), name), needed, first))
@@ -103,7 +103,7 @@ def _checked(records: Iterable[tuple[str, Any]], needed: Sequence[str], first: S
         yield where, record
 
 
-def _read_parquet(file: Any, name: str, needed: Sequence[str], optional: Sequence[str]) -> Iterator[Object]:
+def _read_parquet(file: Any, name: str, needed: Sequence[str], optional: Sequence[str] | None) -> Iterator[Object]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -113,7 +113,7 @@ def _read_parquet(file: Any, name: str, needed: Sequence[str], optional: Sequenc
         for column in needed:
             if column not in found:
                 raise missing_column(name, column, found)
-        columns = [column for column in (*needed, *optional) if column in found]
+        columns = [column for column in found if optional is None or column in (*needed, *optional)]
         number = 0
         for batch in table.iter_batches(batch_size=ROWS_AT_ONCE, columns=columns):
             for record in batch.to_pylist():

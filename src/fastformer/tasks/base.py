@@ -165,7 +165,8 @@ class Task(ABC):
     ) -> Iterable[Any]:
         """Examples of a source, which can be read more than once; a wrong file or column fails here.
 
-        A source is what the command line takes, or a list of dictionaries.
+        A source is what the command line takes, or a list of dictionaries. Examples that are no dictionaries
+        themselves have `with_fields` (`data/keeping.py`), so that answers can carry fields of the input along.
         """
 
     @abstractmethod
@@ -251,8 +252,8 @@ class Predictor(ABC):
         return iter(())
 
     def line(self, answer: dict[str, Any]) -> str:
-        """An answer as it is written: JSON."""
-        return json.dumps(answer, ensure_ascii=False)
+        """An answer as a line of text: JSON. Fields that it carries along may be of types that JSON has not."""
+        return json.dumps(answer, ensure_ascii=False, default=str)
 
     def wrote(self, path: Path) -> None:
         """Called when answers are in a file; by default nothing is added."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fastformer.data.formats import kind_of
+from fastformer.data.keeping import NOTHING, Keep
 from fastformer.data.objects import Object, given_objects, read_objects
 from fastformer.errors import UserError
 
@@ -51,10 +52,17 @@ class EventSource:
     split: str | None = None
 
     def __iter__(self) -> Iterator[Event]:
-        for where, record in self.objects():
+        for where, record in self._objects():
             yield event_of(where, record, self.columns, self.labelled)
 
-    def objects(self) -> Iterator[Object]:
+    def with_fields(self, keep: Keep) -> Iterator[tuple[dict[str, Any], Event]]:
+        """The events, each with those fields of its row that are kept."""
+        for number, (where, record) in enumerate(self._objects(keep)):
+            if number == 0:
+                keep.columns(where, list(record))
+            yield keep.of(record), event_of(where, record, self.columns, self.labelled)
+
+    def _objects(self, keep: Keep = NOTHING) -> Iterator[Object]:
         """The rows as they stand there, each with its place."""
         needed, side = ["behaviors", "ad", *(["label"] if self.labelled else [])], (*self.columns[0], *self.columns[1])
         if not isinstance(self.source, str | Path):
@@ -64,7 +72,8 @@ class EventSource:
             from fastformer.tasks.conversion.simulate import builtin_objects
 
             return builtin_objects(named or self.split or "train")
-        return read_objects(self.source, needed, ["time"], first=side)
+        optional = None if keep.everything else ["time", *keep.names]
+        return read_objects(self.source, needed, optional, first=side)
 
 
 def event_of(where: str, record: dict[str, Any], columns: Columns, labelled: bool) -> Event:
