@@ -4,14 +4,16 @@ import tempfile
 import time
 from pathlib import Path
 
-from fastformer.tasks.conversion import BehaviorStore, train
+from fastformer import ConversionPredictor
+from fastformer.tasks.conversion import BehaviorStore
 
 with tempfile.TemporaryDirectory() as folder:
     run = Path(folder) / "ads"
-    options = {"numeric": ("price",), "categorical": ("device",), "show_progress": False}
-    metrics = train("builtin", None, "builtin:test", output=run, **options)
-    scores = ", ".join(f"{name} {value:.3f}" for name, value in metrics["test"].items() if isinstance(value, float))
-    print(f"trained on {metrics['rows']['train']:,} events; on the test events: {scores}")
+    model = ConversionPredictor(numeric=["price"], categorical=["device"]).fit("builtin")
+    found = model.evaluate("builtin:test")
+    scores = ", ".join(f"{name} {value:.3f}" for name, value in found.items() if isinstance(value, float))
+    print(f"on {found['rows']:,} test events: {scores}")
+    model.save(run)
 
     store = BehaviorStore.open(run)
     ads = ("A minimum spanning tree.", "Expand a polynomial.", "Fill missing values of a column.")

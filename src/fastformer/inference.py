@@ -15,7 +15,7 @@ from fastformer.data.batches import pad_batch, token_budget_batches
 from fastformer.data.tokenizers import encode_batch
 from fastformer.machine import in_threads, release, tune
 from fastformer.onnx_model import OnnxClassifier
-from fastformer.progress import how_many, say
+from fastformer.progress import how_many
 
 CHUNK_TEXTS = 4096
 TOKENIZED_TEXTS = 512
@@ -56,11 +56,6 @@ class TextRunner:
         """How many texts were longer than the model's maximum, if any were."""
         if self.cut:
             yield cut_note(self.cut, self.max_length)
-
-    def warn_about_cut_texts(self) -> None:
-        """Say it."""
-        for note in self.notes():
-            say(note)
 
     def _run(self, texts: list[str], output: Callable[..., Tensor], each: Callable) -> list[np.ndarray]:
         parts = [texts[start : start + TOKENIZED_TEXTS] for start in range(0, len(texts), TOKENIZED_TEXTS)]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .conftest import WORDS, make_rows, write_csv, write_jsonl
+from .conversions import make_events
 
 
 @dataclass
@@ -19,6 +20,7 @@ class Sample:
     examples: list[Any]  # for the predictor
     options: dict[str, Any] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)  # a source -> what is said of it
+    fields: tuple[str, ...] = ()  # columns of the sources that answers can carry along
 
 
 def loudness(folder: Path) -> Sample:
@@ -38,6 +40,7 @@ def loudness(folder: Path) -> Sample:
         rows[100:110],
         {"epochs": 2},
         _refused(folder, "jsonl") | {other: "text"},
+        ("text", "loud"),
     )
 
 
@@ -53,6 +56,21 @@ def masked_words(folder: Path) -> Sample:
         [f"{text} [MASK]" for text in texts[:6]],
         {"epochs": 2},
         {**_refused(folder, "csv"), str(other): "column"},
+        ("text", "label"),
+    )
+
+
+def conversion(folder: Path) -> Sample:
+    (folder / "empty.jsonl").write_text("")
+    (folder / "broken.jsonl").write_text(json.dumps(make_events(1, 0)[0]) + '\n{"behaviors": [\n')
+    other = write_jsonl(folder / "other.jsonl", [{"history": [], "ad": "soup", "label": 1}])
+    return Sample(
+        write_jsonl(folder / "train.jsonl", make_events(150, 0)),
+        write_jsonl(folder / "test.jsonl", make_events(40, 1)),
+        make_events(10, 2),
+        {"epochs": 2, "numeric": "price", "categorical": "device"},
+        {**_refused(folder, "jsonl"), other: "no column 'behaviors'"},
+        ("price", "label"),
     )
 
 
@@ -134,6 +152,7 @@ def _refused(folder: Path, ending: str) -> dict[str, str]:
 
 
 SAMPLES: dict[str, Callable[[Path], Sample]] = {
+    "conversion": conversion,
     "loudness": loudness,
     "masked-words": masked_words,
     "classification": classification,

@@ -11,8 +11,9 @@ import torch
 
 from fastformer.errors import UserError
 from fastformer.run_folder import open_run
-from fastformer.tasks.conversion import BehaviorStore, predict, train
+from fastformer.tasks.conversion import BehaviorStore
 from fastformer.tasks.conversion.scoring import encode_lists
+from fastformer.tasks.verbs import predict, train
 
 from .conftest import write_jsonl
 from .conversions import TINY, make_events
@@ -24,7 +25,7 @@ ROWS = make_events(12, 7)
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("store")
     options = {"preset": TINY, "epochs": 1, "numeric": ["price"], "categorical": ["device"], "show_progress": False}
-    train(write_jsonl(folder / "train.jsonl", make_events(100, 0)), output=folder / "run", **options)
+    train("conversion", write_jsonl(folder / "train.jsonl", make_events(100, 0)), output=folder / "run", **options)
     return folder / "run"
 
 

@@ -81,6 +81,11 @@ _SHORT = {  # a terminal has 80 columns
 }
 
 
+def split_commas(given: list[str] | None) -> tuple[str, ...]:
+    """The values of an option that takes several: `a,b`, or given several times."""
+    return tuple(part.strip() for one in given or () for part in one.split(","))
+
+
 def print_json(result: Any) -> None:
     """Print a result for other programs."""
     print(json.dumps(result, indent=2, ensure_ascii=False))

@@ -21,6 +21,7 @@ from pathlib import Path
 from shutil import copyfileobj
 from typing import Any, Literal
 
+from fastformer.data.keeping import KeepingColumns
 from fastformer.errors import UserError, extra
 
 Format = Literal["csv", "tsv", "jsonl", "json", "parquet", "lines"]
@@ -234,6 +235,8 @@ def picker(choose: Choose) -> Callable[[str, Any], Record]:
         if type(record) is not dict:
             raise UserError(f'{where}: {kind_of(record)}, not a JSON object; write {{"COLUMN": value, …}}')
         columns = columns or choose(list(record))
+        if isinstance(choose, KeepingColumns):
+            choose.object = record
         *texts, label = map(record.get, columns)
         return where, *(whole_characters(text) if type(text) is str else text for text in texts), label
 
@@ -257,7 +260,7 @@ def _read_parquet(file: io.BufferedReader, name: str, choose: Choose) -> Iterato
     try:
         table = pq.ParquetFile(file)
         chosen = choose(table.schema_arrow.names)
-        batches = table.iter_batches(batch_size=_BATCH, columns=[column for column in chosen if column is not None])
+        batches = table.iter_batches(batch_size=_BATCH, columns=_distinct(chosen))
         yield from _number_rows(name, (batch.to_pydict() for batch in batches), chosen, table.schema_arrow)
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{name}: not a readable Parquet file ({_reason(error)}); write or download it again") from None
@@ -311,8 +314,13 @@ def _read_dataset(dataset: Any, name: str, split: str | None, choose: Choose) ->
             )
         dataset = dataset[split]
     chosen = choose(dataset.column_names)
-    dataset = dataset.with_format(None).select_columns([column for column in chosen if column is not None])
+    dataset = dataset.with_format(None).select_columns(_distinct(chosen))
     yield from _number_rows(name, dataset.iter(_BATCH), chosen, dataset.features.arrow_schema)
+
+
+def _distinct(chosen: tuple[str | None, ...]) -> list[str]:
+    """The columns to read; one that is kept may be the text too."""
+    return list(dict.fromkeys(column for column in chosen if column is not None))
 
 
 def _number_rows(name: str, batches: Iterator[dict], chosen: tuple[str | None, ...], schema: Any) -> Iterator[Record]:

@@ -35,6 +35,7 @@ from fastformer.data.formats import (
     read_stream,
     standard_input,
 )
+from fastformer.data.keeping import Fields, Keep, KeepingColumns
 from fastformer.data.published import published_reader
 from fastformer.errors import UserError
 from fastformer.progress import say
@@ -106,9 +107,23 @@ def read_rows(
     or are not read at all ("none"). `format` is for standard input and for files whose name does not say it; `split`
     is the split to use where the source has several and does not name one itself.
     """
-    converters = {"single": _one_label, "multi": _several_labels, "number": _number, "none": lambda value: None}
+    converters = {"single": _one_label, "multi": _several_labels, "number": _number, "none": _no_label}
     records = _open(source, text_column, label_column, label_kind != "none", format, split)
     return _rows(called(source), records, converters[label_kind])
+
+
+def read_texts_with_fields(
+    source: str | Path,
+    keep: Keep,
+    *,
+    text_column: str | None = None,
+    format: Format | None = None,
+    split: str | None = None,
+) -> Iterator[tuple[Fields, Row]]:
+    """The rows of `source` without their labels, each with those fields of the input that are kept."""
+    columns = KeepingColumns(called(source), keep)
+    records = columns.without_fields(_open(source, text_column, None, False, format, split, columns))
+    return ((columns.fields, row) for row in _rows(called(source), records, _no_label))
 
 
 def detect_label_kind(
@@ -164,6 +179,10 @@ def _one_text(values: list[Any]) -> str:
     if len(values) == 1:
         return given[0]
     return BETWEEN_COLUMNS.join(value for value in given if value and not value.isspace())
+
+
+def _no_label(value: Any) -> None:
+    return None
 
 
 def _one_label(value: Any) -> str:
@@ -264,8 +283,9 @@ def _open(
     with_label: bool,
     format: Format | None,
     split: str | None,
+    keeping: KeepingColumns | None = None,
 ) -> Iterator[Record]:
-    """The records of `source`, with text and label columns chosen."""
+    """The records of `source`, with text and label columns chosen, and those to keep before them."""
     choose = partial(_choose_columns, called(source), text_column, label_column, with_label)
     if not isinstance(source, str | Path):
         pick = picker(choose)
@@ -277,7 +297,7 @@ def _open(
 
         rows = builtin_rows(named_split if base else split or "train")
         return ((f"{name}, row {number}", *row) for number, row in enumerate(rows, 1))
-    return open_records(name, choose, with_label, format, split)
+    return open_records(name, keeping.beside(choose) if keeping else choose, with_label, format, split)
 
 
 def open_records(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fastformer.run_folder import Run
 
 
-_JSON = json.JSONEncoder(ensure_ascii=False)  # one for all lines
+_JSON = json.JSONEncoder(ensure_ascii=False, default=str)  # one for all lines
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,8 @@ class Task(ABC):
     ) -> Iterable[Any]:
         """Examples of a source, which can be read more than once; a wrong file or column fails here.
 
-        A source is what the command line takes, or a list of dictionaries.
+        A source is what the command line takes, or a list of dictionaries. Examples that are no dictionaries
+        themselves have `with_fields` (`data/keeping.py`), so that answers can carry fields of the input along.
         """
 
     @abstractmethod
@@ -270,7 +271,7 @@ class Predictor(ABC):
         return iter(())
 
     def line(self, answer: dict[str, Any]) -> str:
-        """An answer as it is written: JSON."""
+        """An answer as a line of text: JSON. Fields that it carries along may be of types that JSON has not."""
         return _JSON.encode(answer)
 
     def wrote(self, path: Path) -> None:

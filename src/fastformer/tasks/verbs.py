@@ -2,15 +2,17 @@
 
 import itertools
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
+from fastformer.data.answers import Write, check_ending, write_lines, writing_answers
+from fastformer.data.keeping import Keep, carrying
 from fastformer.engine.fit import Trained, Workspace, fit
 from fastformer.engine.settings import TaskSettings, options_given, options_of
 from fastformer.errors import Interrupted, UserError
-from fastformer.files import writing_text
 from fastformer.progress import progress_bar, say
 from fastformer.run_folder import CHECKPOINTS, Run, claim_output, open_run, save_results, save_run, unharmed
 from fastformer.runs.card import write_card
@@ -145,29 +147,44 @@ def predict(
     *,
     text_column: str | None = None,
     format: str | None = None,
+    keep: Sequence[str] = (),
+    keep_all: bool = False,
     show_progress: bool = True,
     **options: Any,
 ) -> int:
-    """Write an answer per example, in their order; return how many. Without `output` they go to standard output."""
+    """Write an answer per example, in their order; return how many. Without `output` they go to standard output.
+
+    A file's name says how they are written: see `data/answers.py`. Answers carry along those fields of the input that
+    `keep` names, or all of them.
+    """
+    if isinstance(output, str | Path):
+        check_ending(output)
     run = run if isinstance(run, Run) else open_run(run)
     task = _watched(run.task, show_progress)
     chosen = options_for(run.task, "predicting", options)
     predictor = load(run, show_progress)
     settings = _columns(predictor, text_column, None)
     examples = task.read(source, "test", settings, labelled=False, format=format)
+    kept, answer = Keep(tuple(keep), keep_all), partial(predictor.predict, options=chosen)
+    found = carrying(answer, examples, kept) if kept else answer(examples)
     count = 0
-    path = output if isinstance(output, str | Path) else None
-    destination = nullcontext(output or sys.stdout) if path is None else writing_text(path)
     show = show_progress and not predictor.counts_itself
-    with destination as out, progress_bar("Predicting", show=show) as advance:
-        for answers in _batched(predictor.predict(examples, chosen)):
-            out.writelines(predictor.line(answer) + "\n" for answer in answers)
+    with _destination(output, predictor) as write, progress_bar("Predicting", show=show) as advance:
+        for answers in _batched(found):
+            write(answers)
             count += len(answers)
             advance(len(answers))
-    if path is not None:
-        predictor.wrote(Path(path))
+    if isinstance(output, str | Path):
+        predictor.wrote(Path(output))
     _say_notes(predictor)
     return count
+
+
+def _destination(output: str | Path | TextIO | None, predictor: Predictor) -> AbstractContextManager[Write]:
+    """Where answers go: a file, or as lines to a stream."""
+    if isinstance(output, str | Path):
+        return writing_answers(output, predictor.line)
+    return nullcontext(partial(write_lines, output or sys.stdout, line=predictor.line))
 
 
 def embed(

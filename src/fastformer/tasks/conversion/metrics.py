@@ -30,9 +30,9 @@ def scores(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float]:
 
 
 def validation_scores(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """`scores`, and the log loss with its sign changed, which may pick the best epoch."""
+    """`scores`, and where there is no AUC to pick the best epoch, the log loss with its sign changed."""
     found = scores(expit(logits.astype(np.float64)), labels.astype(np.int64))
-    return {**found, "negative_log_loss": -found["log_loss"]}
+    return found if "auc" in found else {**found, "negative_log_loss": -found["log_loss"]}
 
 
 def best_metric(labels: np.ndarray) -> str:

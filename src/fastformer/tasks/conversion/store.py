@@ -31,7 +31,7 @@ from fastformer.modeling import FastformerForConversion
 from fastformer.modeling.conversion import Side
 from fastformer.run_folder import open_run
 from fastformer.tasks.conversion.events import Event, event_of
-from fastformer.tasks.conversion.scoring import MAX_ITEMS, Predictor, encode_lists
+from fastformer.tasks.conversion.scoring import MAX_ITEMS, EventPredictor, encode_lists
 
 MAX_USERS = 100_000
 _VECTORS, _TEXTS = "items.safetensors", "items.json"
@@ -49,7 +49,7 @@ class _User:
 class BehaviorStore:
     """Users, what they did, and the probability that they convert; the same answers as the model on whole rows."""
 
-    def __init__(self, predictor: Predictor, max_users: int = MAX_USERS):
+    def __init__(self, predictor: EventPredictor, max_users: int = MAX_USERS):
         self.predictor, self.max_users = predictor, max_users
         self.users: OrderedDict[str, _User] = OrderedDict()
         self._lock = threading.Lock()  # of the users
@@ -57,7 +57,7 @@ class BehaviorStore:
     @classmethod
     def open(cls, run: str | Path, *, max_items: int = MAX_ITEMS, max_users: int = MAX_USERS) -> "BehaviorStore":
         """A store for the model in a run folder."""
-        return cls(Predictor.of(open_run(run), max_items), max_users)
+        return cls(EventPredictor.of(open_run(run), max_items), max_users)
 
     @property
     def model(self) -> FastformerForConversion:

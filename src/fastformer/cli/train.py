@@ -9,9 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from fastformer.cli.options import Json, Overwrite, Resume, print_json, print_shown
+from fastformer.cli.options import Json, Overwrite, Resume, print_json, print_shown, split_commas
 from fastformer.engine.settings import Option, options_of
 from fastformer.tasks.base import Declaration, declared
+
+_METAVARS = {int: "N", float: "X", str: "NAME", Path: "PATH"}  # a terminal has 80 columns
 
 train_app = typer.Typer(no_args_is_help=True, help="Train a model for a task; leaves a run folder.")
 
@@ -40,9 +42,7 @@ def train_command(declaration: Declaration) -> Callable[..., None]:
 def _joined(given: dict[str, Any]) -> dict[str, Any]:
     """Options of several values: `a,b`, or given several times."""
     return {
-        name: tuple(part.strip() for one in value for part in one.split(",")) or None
-        if isinstance(value, list) and name != "train"
-        else value
+        name: split_commas(value) or None if isinstance(value, list) and name != "train" else value
         for name, value in given.items()
     }
 
@@ -81,7 +81,10 @@ def option_parameter(name: str, kind: Any, option: Option, usual: Any = None, ab
     if typing.get_origin(plain) is tuple:
         plain = list[str]
     return _parameter(
-        name, plain | None, typer.Option(*names, help=help, min=option.least, metavar=option.metavar), None
+        name,
+        plain | None,
+        typer.Option(*names, help=help, min=option.least, metavar=option.metavar or _METAVARS.get(plain)),
+        None,
     )
 
 
