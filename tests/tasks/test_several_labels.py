@@ -17,7 +17,7 @@ from fastformer.run_folder import open_run
 from fastformer.tasks.classification import evaluate, ngrams
 from fastformer.tasks.classification.channel import Stacked, can_fit_channel
 from fastformer.tasks.classification.data import LabelSpace
-from fastformer.tasks.classification.metrics import has_label, mean_log_loss, probabilities, scores
+from fastformer.tasks.classification.metrics import has_label, log_losses, probabilities, scores
 from fastformer.tasks.classification.report import class_scores
 from fastformer.tasks.classification.stacking import Blend, blend, loudness
 from fastformer.tasks.classification.thresholds import cross_answers, label_thresholds
@@ -110,7 +110,7 @@ class TestBlend:
         found = blend(SPACE, channel, encoder, self.truth, usual=2.0)
 
         def loss(one: Blend) -> float:
-            return mean_log_loss(SPACE, probabilities(SPACE, one(channel, encoder)), self.truth)
+            return log_losses(probabilities(SPACE, one(channel, encoder)), self.truth).mean()
 
         for other in (
             Blend(found.channel * 1.3, found.encoder, bias=found.bias),

@@ -27,7 +27,7 @@ from scipy.special import expit
 
 from fastformer.modeling.heads import with_doubt
 from fastformer.tasks.classification.data import LabelSpace
-from fastformer.tasks.classification.metrics import probabilities
+from fastformer.tasks.classification.metrics import log_losses, probabilities
 from fastformer.tasks.classification.ngrams import WORTH, value_of
 
 GAIN = 1.0
@@ -72,7 +72,9 @@ def losses_of_both(
     space: LabelSpace, one: np.ndarray, other: np.ndarray, labels: np.ndarray
 ) -> tuple[tuple[float, float], float]:
     """Mean log loss of two channels alone, each at its best loudness, and by how much they may differ by chance."""
-    losses = [_losses(space, loudness(space, scores, labels) * scores, labels) for scores in (one, other)]
+    losses = [
+        log_losses(probabilities(space, loudness(space, scores, labels) * scores), labels) for scores in (one, other)
+    ]
     chance = max(GAIN, float((losses[0] - losses[1]).std()) * len(labels) ** 0.5) / len(labels)
     return (float(losses[0].mean()), float(losses[1].mean())), chance
 
@@ -122,12 +124,8 @@ def _prior(found: float, expected: float) -> float:
 
 def _loss(space: LabelSpace, logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None) -> float:
     """Log loss in nats, over all texts."""
-    return float((_losses(space, logits, labels) * (1 if weights is None else weights[labels])).sum())
-
-
-def _losses(space: LabelSpace, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Log loss of each text."""
-    return -np.log(probabilities(space, logits)[np.arange(len(labels)), labels].clip(1e-12))
+    losses = log_losses(probabilities(space, logits), labels)
+    return float((losses * (1 if weights is None else weights[labels])).sum())
 
 
 def _least_binary(
