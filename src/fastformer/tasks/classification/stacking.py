@@ -5,8 +5,8 @@
 How loud each is beside the other minimizes the log loss of the held-out texts, in which a rare class weighs more than
 its share (`class_weights`): a blend that is good for the frequent classes alone is not what macro-F asks for. How loud
 both are together, and how much doubt remains where both are sure (`modeling.heads.with_doubt`), then minimizes the
-plain log loss, so that probabilities mean what they say. Where every class is to count the same
-(`balanced`), it does so in both losses.
+plain log loss, so that probabilities mean what they say; where the channel answers alone, that of all texts of which it
+has unseen scores. Where every class is to count the same (`balanced`), it does so in both losses.
 
 The encoder is heard only if the first loss is clearly lower with it, by more than GAIN nats in all, what it might gain
 by chance, and the mean of accuracy and macro-F is higher by WORTH. Where the held-out texts are too much like those
@@ -18,7 +18,7 @@ c, one number for all labels, is fitted with s and w. There is no doubt then.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -79,42 +79,74 @@ def losses_of_both(
     return (float(losses[0].mean()), float(losses[1].mean())), chance
 
 
-def blend(
-    space: LabelSpace,
-    channel: np.ndarray,
-    encoder: np.ndarray,
-    labels: np.ndarray,
-    usual: float,
-    balanced: bool = False,
-) -> Blend:
-    """The blend of the least log loss, or the channel alone; `usual` is the s that is expected.
+@dataclass(frozen=True)
+class Unseen:
+    """What the two parts say of texts that they have not learned from.
 
-    Where classes are `balanced`, each weighs the same in both losses.
+    The channel speaks of all these texts, the encoder of the first ones: the channel is cheap enough for
+    cross-validation, so that it can speak of texts that the encoder was trained on.
     """
-    if space.kind == "multi":
-        alone, found = _least_binary(channel, None, labels, usual)
-        together, both = _least_binary(channel, encoder, labels, usual)
-        gained = value_of(both(channel, encoder), labels) - value_of(found(channel, encoder), labels)
-        return both if together < alone - GAIN and gained >= WORTH else found
-    weights = class_weights(labels, space.size, 1.0 if balanced else 0.5)
-    last = weights if balanced else None
 
-    def weighted(s: float, w: float = 0.0) -> float:
-        return _loss(space, Blend(s, w)(channel, encoder), labels, weights) + _prior(s, usual)
+    space: LabelSpace
+    channel: np.ndarray  # texts, classes
+    encoder: np.ndarray  # the first texts, classes
+    labels: np.ndarray
+    usual: float  # the s that is expected
+    balanced: bool = False  # every class weighs the same in both losses
 
-    alone, [loud] = _least(weighted, (usual,))
-    together, [s, w] = _least(weighted, (loud / 2, 0.3))
-    gained = value_of(Blend(s, w)(channel, encoder), labels) - value_of(channel, labels)
-    if together >= alone - GAIN or gained < WORTH:
-        s, w = loud, 0.0
-    logits = Blend(s, w)(channel, encoder)
+    def of(self, first: slice) -> "Unseen":
+        """The same with some of the first texts, and all that are beyond them."""
+        channel, labels = (
+            np.concatenate([rows[: len(self.encoder)][first], rows[len(self.encoder) :]])
+            for rows in (self.channel, self.labels)
+        )
+        return replace(self, channel=channel, encoder=self.encoder[first], labels=labels)
 
-    def plain(louder: float, doubt: float) -> float:
-        guess = _prior(louder, 1.0) + _prior(doubt, USUAL_DOUBT) / 10
-        return _loss(space, _doubtful(louder * logits, min(doubt, MOST_DOUBT)), labels, last) + guess
+    def blend(self) -> Blend:
+        """The blend of the least log loss, or the channel alone."""
+        first, labels = self.channel[: len(self.encoder)], self.labels[: len(self.encoder)]
+        if self.space.kind == "multi":
+            alone, found = _least_binary(self.channel, None, self.labels, self.usual)
+            before, _ = _least_binary(first, None, labels, self.usual)
+            together, both = _least_binary(first, self.encoder, labels, self.usual)
+            gained = value_of(both(first, self.encoder), labels) - value_of(found(first, self.encoder), labels)
+            return both if together < before - GAIN and gained >= WORTH else found
+        weights = class_weights(labels, self.space.size, 1.0 if self.balanced else 0.5)
 
-    _, [louder, doubt] = _least(plain, (1.0, USUAL_DOUBT))
-    return Blend(s * louder, w * louder, min(doubt, MOST_DOUBT))
+        def weighted(s: float, w: float = 0.0) -> float:
+            return _loss(self.space, Blend(s, w)(first, self.encoder), labels, weights) + _prior(s, self.usual)
+
+        alone, [loud] = _least(weighted, (self.usual,))
+        together, [s, w] = _least(weighted, (loud / 2, 0.3))
+        gained = value_of(Blend(s, w)(first, self.encoder), labels) - value_of(first, labels)
+        if together < alone - GAIN and gained >= WORTH:
+            return self._calibrated(Blend(s, w), Blend(s, w)(first, self.encoder), labels)
+        return self._calibrated(Blend(loud, 0.0), loud * self.channel, self.labels)
+
+    def _calibrated(self, found: Blend, logits: np.ndarray, labels: np.ndarray) -> Blend:
+        """The same blend, as loud and as doubtful as is right for texts with these logits and labels."""
+        weights = class_weights(labels, self.space.size, 1.0) if self.balanced else None
+
+        def plain(louder: float, doubt: float) -> float:
+            guess = _prior(louder, 1.0) + _prior(doubt, USUAL_DOUBT) / 10
+            return _loss(self.space, _doubtful(louder * logits, min(doubt, MOST_DOUBT)), labels, weights) + guess
+
+        _, [louder, doubt] = _least(plain, (1.0, USUAL_DOUBT))
+        return Blend(found.channel * louder, found.encoder * louder, min(doubt, MOST_DOUBT))
+
+    def cross_blended(self) -> np.ndarray:
+        """Logits of the first texts by a blend that other texts gave: every second one has that of the rest.
+
+        Scores of a model on the very texts that its blend was fitted on would flatter it.
+        """
+        first = self.channel[: len(self.encoder)]
+        if len(first) < 2:
+            return self.blend()(first, self.encoder)
+        logits = np.empty_like(first)
+        for half in (0, 1):
+            fitted = self.of(slice(1 - half, None, 2)).blend()
+            logits[half::2] = fitted(first[half::2], self.encoder[half::2])
+        return logits
 
 
 def _prior(found: float, expected: float) -> float:
@@ -163,25 +195,3 @@ def _least(loss: Callable[..., float], start: tuple[float, ...]) -> tuple[float,
     options = {"xatol": 0.01, "fatol": 0.01}
     found = minimize(lambda logs: loss(*numbers(logs)), np.log(start), method="Nelder-Mead", options=options)
     return float(found.fun), numbers(found.x)
-
-
-def cross_blended(
-    space: LabelSpace,
-    channel: np.ndarray,
-    encoder: np.ndarray,
-    labels: np.ndarray,
-    usual: float,
-    balanced: bool = False,
-) -> np.ndarray:
-    """Logits by a blend that other texts gave: every second text has that of the rest.
-
-    Scores of a model on the very texts that its blend was fitted on would flatter it.
-    """
-    if len(labels) < 2:
-        return blend(space, channel, encoder, labels, usual, balanced)(channel, encoder)
-    logits = np.empty_like(channel)
-    for half in (0, 1):
-        rest = slice(1 - half, None, 2)
-        fitted = blend(space, channel[rest], encoder[rest], labels[rest], usual, balanced)
-        logits[half::2] = fitted(channel[half::2], encoder[half::2])
-    return logits
