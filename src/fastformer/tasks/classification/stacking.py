@@ -8,10 +8,10 @@ both are together, and how much doubt remains where both are sure (`modeling.hea
 plain log loss, so that probabilities mean what they say; where the channel answers alone, that of all texts of which it
 has unseen scores. Where every class is to count the same (`balanced`), it does so in both losses.
 
-The encoder is heard only if the first loss is clearly lower with it, by more than GAIN nats in all, what it might gain
-by chance, and the mean of accuracy and macro-F is higher by WORTH. Where the held-out texts are too much like those
-trained on (chapters of one book), both parts are right nearly always: then the simpler one answers. What s would be
-alone is known from cross-validation on the training texts: so many as PRIOR_TEXTS further texts speak for that.
+The encoder is heard only if the first loss is clearly lower with it, by SURE standard errors, and the mean of accuracy
+and macro-F is higher by WORTH. Where the held-out texts are too much like those trained on (chapters of one book), both
+parts are right nearly always: then the simpler one answers. What s would be alone is known from cross-validation on the
+training texts: so many as PRIOR_TEXTS further texts speak for that.
 
 Where a text may have several labels, each label of each text is a question of its own: the loss is the binary one, and
 c, one number for all labels, is fitted with s and w. There is no doubt then.
@@ -30,8 +30,8 @@ from fastformer.tasks.classification.data import LabelSpace
 from fastformer.tasks.classification.metrics import log_losses, probabilities
 from fastformer.tasks.classification.ngrams import WORTH, value_of
 
-GAIN = 1.0
-PRIOR_TEXTS = 5
+SURE = 2.0
+PRIOR_TEXTS = 1
 USUAL = 4.0  # s, before any text has been seen
 USUAL_DOUBT, MOST_DOUBT = 0.02, 0.3
 
@@ -64,8 +64,8 @@ def class_weights(labels: np.ndarray, classes: int, power: float = 0.5) -> np.nd
 def loudness(space: LabelSpace, channel: np.ndarray, labels: np.ndarray) -> float:
     """The s of the least log loss for the channel alone."""
     if space.kind == "multi":
-        return _least_binary(channel, None, labels, USUAL)[1].channel
-    return _least(lambda s: _loss(space, s * channel, labels) + _prior(s, USUAL), (USUAL,))[1][0]
+        return _least_binary(channel, None, labels, USUAL).channel
+    return _least(lambda s: _loss(space, s * channel, labels) + _prior(s, USUAL), (USUAL,))[0]
 
 
 def losses_of_both(
@@ -75,8 +75,12 @@ def losses_of_both(
     losses = [
         log_losses(probabilities(space, loudness(space, scores, labels) * scores), labels) for scores in (one, other)
     ]
-    chance = max(GAIN, float((losses[0] - losses[1]).std()) * len(labels) ** 0.5) / len(labels)
-    return (float(losses[0].mean()), float(losses[1].mean())), chance
+    return (float(losses[0].mean()), float(losses[1].mean())), _error(losses[0] - losses[1]) / len(labels)
+
+
+def _error(differences: np.ndarray) -> float:
+    """The standard error of their sum."""
+    return float(differences.std()) * differences.size**0.5
 
 
 @dataclass(frozen=True)
@@ -106,22 +110,27 @@ class Unseen:
         """The blend of the least log loss, or the channel alone."""
         first, labels = self.channel[: len(self.encoder)], self.labels[: len(self.encoder)]
         if self.space.kind == "multi":
-            alone, found = _least_binary(self.channel, None, self.labels, self.usual)
-            before, _ = _least_binary(first, None, labels, self.usual)
-            together, both = _least_binary(first, self.encoder, labels, self.usual)
-            gained = value_of(both(first, self.encoder), labels) - value_of(found(first, self.encoder), labels)
-            return both if together < before - GAIN and gained >= WORTH else found
-        weights = class_weights(labels, self.space.size, 1.0 if self.balanced else 0.5)
+            alone, both = (_least_binary(first, part, labels, self.usual) for part in (None, self.encoder))
+            weights = np.ones_like(labels)
+        else:
+            by_class = class_weights(labels, self.space.size, 1.0 if self.balanced else 0.5)
+            weights = by_class[labels]
 
-        def weighted(s: float, w: float = 0.0) -> float:
-            return _loss(self.space, Blend(s, w)(first, self.encoder), labels, weights) + _prior(s, self.usual)
+            def weighted(s: float, w: float = 0.0) -> float:
+                return _loss(self.space, Blend(s, w)(first, self.encoder), labels, by_class) + _prior(s, self.usual)
 
-        alone, [loud] = _least(weighted, (self.usual,))
-        together, [s, w] = _least(weighted, (loud / 2, 0.3))
-        gained = value_of(Blend(s, w)(first, self.encoder), labels) - value_of(first, labels)
-        if together < alone - GAIN and gained >= WORTH:
-            return self._calibrated(Blend(s, w), Blend(s, w)(first, self.encoder), labels)
-        return self._calibrated(Blend(loud, 0.0), loud * self.channel, self.labels)
+            alone = Blend(*_least(weighted, (self.usual,)), 0.0)
+            both = Blend(*_least(weighted, (alone.channel / 2, 0.3)))
+        said = [found(first, self.encoder) for found in (alone, both)]
+        losses = [weights * log_losses(probabilities(self.space, logits), labels) for logits in said]
+        gained = losses[0] - losses[1]
+        worth = value_of(said[1], labels) - value_of(said[0], labels)
+        heard = gained.sum() > SURE * _error(gained) and worth >= WORTH
+        if self.space.kind == "multi":
+            return both if heard else _least_binary(self.channel, None, self.labels, self.usual)
+        if heard:
+            return self._calibrated(both, said[1], labels)
+        return self._calibrated(alone, alone.channel * self.channel, self.labels)
 
     def _calibrated(self, found: Blend, logits: np.ndarray, labels: np.ndarray) -> Blend:
         """The same blend, as loud and as doubtful as is right for texts with these logits and labels."""
@@ -131,7 +140,7 @@ class Unseen:
             guess = _prior(louder, 1.0) + _prior(doubt, USUAL_DOUBT) / 10
             return _loss(self.space, _doubtful(louder * logits, min(doubt, MOST_DOUBT)), labels, weights) + guess
 
-        _, [louder, doubt] = _least(plain, (1.0, USUAL_DOUBT))
+        louder, doubt = _least(plain, (1.0, USUAL_DOUBT))
         return Blend(found.channel * louder, found.encoder * louder, min(doubt, MOST_DOUBT))
 
     def cross_blended(self) -> np.ndarray:
@@ -160,10 +169,8 @@ def _loss(space: LabelSpace, logits: np.ndarray, labels: np.ndarray, weights: np
     return float((losses * (1 if weights is None else weights[labels])).sum())
 
 
-def _least_binary(
-    channel: np.ndarray, encoder: np.ndarray | None, labels: np.ndarray, usual: float
-) -> tuple[float, Blend]:
-    """The least loss where texts may have several labels, and the blend that has it; `encoder` may be left out."""
+def _least_binary(channel: np.ndarray, encoder: np.ndarray | None, labels: np.ndarray, usual: float) -> Blend:
+    """The blend of the least loss where texts may have several labels; `encoder` may be left out."""
     parts = [channel.reshape(-1).astype(np.float64)]
     parts += [] if encoder is None else [encoder.reshape(-1).astype(np.float64)]
     truth = labels.reshape(-1) > 0.5
@@ -183,15 +190,15 @@ def _least_binary(
     bounds = [(-7, 7)] * (len(start) - 1) + [(-20, 20)]
     found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
     s, *w = np.exp(found.x[:-1]).tolist()
-    return float(found.fun), Blend(s, w[0] if w else 0.0, bias=float(found.x[-1]))
+    return Blend(s, w[0] if w else 0.0, bias=float(found.x[-1]))
 
 
-def _least(loss: Callable[..., float], start: tuple[float, ...]) -> tuple[float, list[float]]:
-    """The least value of a function of positive numbers, and these numbers."""
+def _least(loss: Callable[..., float], start: tuple[float, ...]) -> list[float]:
+    """The positive numbers for which a function has its least value."""
 
     def numbers(logs: np.ndarray) -> list[float]:
         return [float(number) for number in np.exp(np.clip(logs, -7, 7))]
 
     options = {"xatol": 0.01, "fatol": 0.01}
     found = minimize(lambda logs: loss(*numbers(logs)), np.log(start), method="Nelder-Mead", options=options)
-    return float(found.fun), numbers(found.x)
+    return numbers(found.x)
