@@ -30,7 +30,7 @@ from fastformer.tasks.classification.data import LabelSpace
 from fastformer.tasks.classification.metrics import log_losses, probabilities
 from fastformer.tasks.classification.ngrams import WORTH, value_of
 
-SURE = 2.0
+SURE = 3.0  # standard errors
 PRIOR_TEXTS = 1
 USUAL = 4.0  # s, before any text has been seen
 USUAL_DOUBT, MOST_DOUBT = 0.02, 0.3
