@@ -4,9 +4,10 @@
 
 How loud each is beside the other minimizes the log loss of the held-out texts, in which a rare class weighs more than
 its share (`class_weights`): a blend that is good for the frequent classes alone is not what macro-F asks for. How loud
-both are together, and how much doubt remains where both are sure (`modeling.heads.with_doubt`), then minimizes the
-plain log loss, so that probabilities mean what they say; where the channel answers alone, that of all texts of which it
-has unseen scores. Where every class is to count the same (`balanced`), it does so in both losses.
+both are together, and how much doubt remains where both are sure (`modeling.heads.with_doubt`), then minimizes the log
+loss of the question whether the answer is right, so that its probability means what it says; where the channel answers
+alone, on all texts of which it has unseen scores. Where every class is to count the same (`balanced`), it does so in
+both losses.
 
 The encoder is heard only if the first loss is clearly lower with it, by SURE standard errors, and the mean of accuracy
 and macro-F is higher by WORTH. Where the held-out texts are too much like those trained on (chapters of one book), both
@@ -31,9 +32,9 @@ from fastformer.tasks.classification.metrics import log_losses, probabilities
 from fastformer.tasks.classification.ngrams import WORTH, value_of
 
 SURE = 3.0  # standard errors
-PRIOR_TEXTS = 1
+PRIOR_TEXTS = 0.3
 USUAL = 4.0  # s, before any text has been seen
-USUAL_DOUBT, MOST_DOUBT = 0.02, 0.3
+USUAL_DOUBT, MOST_DOUBT = 0.02, 0.5
 
 
 @dataclass(frozen=True)
@@ -133,14 +134,19 @@ class Unseen:
         return self._calibrated(alone, alone.channel * self.channel, self.labels)
 
     def _calibrated(self, found: Blend, logits: np.ndarray, labels: np.ndarray) -> Blend:
-        """The same blend, as loud and as doubtful as is right for texts with these logits and labels."""
-        weights = class_weights(labels, self.space.size, 1.0) if self.balanced else None
+        """The same blend, as loud and as doubtful as is right for texts with these logits and labels.
 
-        def plain(louder: float, doubt: float) -> float:
+        The question is whether the answer is right, yes or no, and its probability is judged by the log loss of that.
+        """
+        right = logits.argmax(axis=1) == labels
+        weights = class_weights(labels, self.space.size, 1.0)[labels] if self.balanced else 1.0
+
+        def loss(louder: float, doubt: float) -> float:
+            sure = probabilities(self.space, _doubtful(louder * logits, min(doubt, MOST_DOUBT))).max(axis=1)
             guess = _prior(louder, 1.0) + _prior(doubt, USUAL_DOUBT) / 10
-            return _loss(self.space, _doubtful(louder * logits, min(doubt, MOST_DOUBT)), labels, weights) + guess
+            return float((weights * log_losses(sure[:, None], right[:, None])[:, 0]).sum()) + guess
 
-        louder, doubt = _least(plain, (1.0, USUAL_DOUBT))
+        louder, doubt = _least(loss, (1.0, USUAL_DOUBT))
         return Blend(found.channel * louder, found.encoder * louder, min(doubt, MOST_DOUBT))
 
     def cross_blended(self) -> np.ndarray:
