@@ -9,10 +9,11 @@ loss of the question whether the answer is right, so that its probability means 
 alone, on all texts of which it has unseen scores. Where every class is to count the same (`balanced`), it does so in
 both losses.
 
-The encoder is heard only if the first loss is clearly lower with it, by SURE standard errors, and the mean of accuracy
-and macro-F is higher by WORTH. Where the held-out texts are too much like those trained on (chapters of one book), both
-parts are right nearly always: then the simpler one answers. What s would be alone is known from cross-validation on the
-training texts: so many as PRIOR_TEXTS further texts speak for that.
+The encoder is heard only if the first loss is lower with it and the mean of accuracy and macro-F higher by WORTH, and
+if it is clear, by SURE standard errors, that the loss is lower or that more answers are right. Where the held-out texts
+are too much like those trained on (chapters of one book), both parts are right nearly always: then the simpler one
+answers. What s would be alone is known from cross-validation on the training texts: as many as PRIOR_TEXTS further
+texts speak for that.
 
 Where a text may have several labels, each label of each text is a question of its own: the loss is the binary one, and
 c, one number for all labels, is fitted with s and w. There is no doubt then.
@@ -125,8 +126,10 @@ class Unseen:
         said = [found(first, self.encoder) for found in (alone, both)]
         losses = [weights * log_losses(probabilities(self.space, logits), labels) for logits in said]
         gained = losses[0] - losses[1]
+        right = [(logits > 0) == (labels > 0.5) if labels.ndim == 2 else logits.argmax(1) == labels for logits in said]
+        surely = any(more.sum() > SURE * _error(more) for more in (gained, right[1].astype(int) - right[0]))
         worth = value_of(said[1], labels) - value_of(said[0], labels)
-        heard = gained.sum() > SURE * _error(gained) and worth >= WORTH
+        heard = surely and gained.sum() > 0 and worth >= WORTH
         if self.space.kind == "multi":
             return both if heard else _least_binary(self.channel, None, self.labels, self.usual)
         if heard:
