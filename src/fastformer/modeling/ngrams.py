@@ -149,12 +149,15 @@ def _square(sums: Tensor, shared: bool) -> Tensor:
 
 def count_rows(rows: np.ndarray, texts: np.ndarray, number: int, height: int) -> sparse.csr_array:
     """How often each of `number` texts has each of `height` rows, given a row and the number of its text, in order."""
-    keys = np.sort(texts * height + rows)
-    starts = np.flatnonzero(np.diff(keys, prepend=-1))
+    small = np.int32 if number * height < 2**31 else np.int64  # half the bytes are sorted in half the time
+    first = (height * np.arange(number + 1)).astype(small)  # the key of row 0 of each text
+    keys = np.sort(first[texts] + rows.astype(small, copy=False))
+    starts = np.flatnonzero(np.diff(keys, prepend=small(-1)))
     distinct = keys[starts]
     counts = np.diff(starts, append=len(keys)).astype(np.float32)
-    ends = np.searchsorted(distinct, height * np.arange(number + 1))
-    return sparse.csr_array((counts, (distinct % height).astype(np.int32), ends), (number, height))
+    ends = np.searchsorted(distinct, first)
+    columns = distinct - first[:-1].repeat(np.diff(ends))
+    return sparse.csr_array((counts, columns.astype(np.int32, copy=False), ends), (number, height))
 
 
 def _read(rows: Tensor, height: int, counted: bool) -> Callable[[Tensor], Tensor]:
@@ -173,13 +176,15 @@ def _read_on_cpu(rows: Tensor, height: int, counted: bool) -> Callable[[Tensor],
     """`_read` by NumPy's sort and SciPy's sparse product: several times as fast, and no (batch, length, columns)."""
     texts, length = rows.shape
     found = count_rows(rows.numpy().reshape(-1), np.repeat(np.arange(texts), length), texts, height)
-    if not counted:
-        found.data[:] = 1
-    once = sparse.csr_array((1 + np.log(found.data), found.indices, found.indptr), found.shape)
-    twice = sparse.csr_array((once.data**2, found.indices, found.indptr), found.shape)
+    weights = 1 + np.log(found.data) if counted else np.ones_like(found.data)
+    once = sparse.csr_array((weights, found.indices, found.indptr), found.shape)
+    text = np.repeat(np.arange(texts), np.diff(found.indptr))
 
     def sums(table: Tensor) -> Tensor:
         table = table.numpy()
-        return torch.from_numpy(np.concatenate([once @ table[:, :-1], twice @ table[:, -1:]], axis=1))
+        summed = once @ table  # of whole rows: a part of the columns would be copied first, for every batch
+        squares = weights * weights * table[found.indices, -1]
+        summed[:, -1] = np.bincount(text, squares, texts)
+        return torch.from_numpy(summed)
 
     return sums
