@@ -24,7 +24,8 @@ def map_parts(
 ) -> Tensor:
     """`function(part)` of all parts of a (batch, length, …) tensor, put together; where gradients flow, of the whole.
 
-    A part has PART_TOKENS tokens, or as many as are given. With `out` the result is written there; it may be what `function` reads, part by part.
+    A part has `part_tokens` tokens, or PART_TOKENS. With `out` the result is written there; it may be what `function`
+    reads, part by part.
     """
     if torch.is_grad_enabled() or torch.compiler.is_compiling() or batch.device.type != "cpu":
         return function(_WHOLE)
