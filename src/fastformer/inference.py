@@ -20,7 +20,7 @@ from fastformer.progress import say
 CHUNK_TEXTS = 4096
 TOKENIZED_TEXTS = 512
 CHUNK_CHARACTERS = 16_000_000
-BATCH_TOKENS = 8192  # their vectors, 4 MB at width 128, are read three times: once more and they leave the cache
+BATCH_TOKENS = 16_384
 
 
 class TextRunner:

@@ -45,7 +45,7 @@ def pipeline(
     with fastText (`fasttext`; None where it cannot take part). `cpu_seconds_a_1000` counts all threads.
     """
     if source == "-":
-        raise UserError("the file is read twice: give a file, not standard input")
+        raise UserError("the file is read several times: give a file, not standard input")
     classifier = Classifier(run)
     model, tokenizer = classifier.model, classifier.runner.tokenizer
     column, _ = classifier.columns(None, None)
