@@ -405,3 +405,12 @@ class TestCalibration:
         chances = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1]])
         expected = -(np.log(0.7) + np.log(0.1)) / 2
         assert log_losses(chances, np.array([0, 2])).mean() == pytest.approx(expected)
+
+
+def test_counting_beyond_32_bits():
+    rows, height = np.array([7, 2**30, 7, 3, 7]), 2**30 + 1
+    found = modeling.count_rows(rows, np.array([0, 1, 1, 2, 2]), 4, height)  # the last text has none
+    assert found.indptr.tolist() == [0, 1, 3, 5, 5]
+    assert found.indices.tolist() == [7, 7, 2**30, 3, 7]
+    same = modeling.count_rows(np.array([7, 7, 7]), np.zeros(3, dtype=np.int64), 4, height)
+    assert same.data.tolist() == [3.0]
