@@ -30,6 +30,7 @@ from fastformer.inference import BATCH_TOKENS, chunks
 from fastformer.machine import in_threads
 from fastformer.progress import progress_bar
 from fastformer.run_folder import Run
+from fastformer.tasks.base import Predictor
 from fastformer.tasks.classification.baselines import plain_words
 from fastformer.tasks.verbs import load, predict
 
@@ -118,13 +119,13 @@ def _to_file(write: Callable[[TextIO], Any]) -> tuple[float, float]:
         return time.perf_counter() - wall, time.process_time() - cpu
 
 
-def _fasttext(classifier: Classifier, stack: ExitStack) -> ProcessPoolExecutor | None:
+def _fasttext(classifier: Predictor, stack: ExitStack) -> ProcessPoolExecutor | None:
     """A process that has a trained fastText; None without the library, the run's training file, or single labels."""
-    source = classifier.data.get("train")
+    source = classifier.trained.record["data"].get("train")
     if find_spec("fasttext") is None or classifier.space.kind != "single" or not Path(source or "").is_file():
         return None
     process = stack.enter_context(ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")))
-    process.submit(_fasttext_train, source, *classifier.columns(None, None)).result()
+    process.submit(_fasttext_train, source, classifier.settings.text_column, classifier.settings.label_column).result()
     return process
 
 
