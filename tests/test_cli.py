@@ -164,7 +164,9 @@ class TestMistakes:
         self.check(fastformer(*arguments), "not a run folder")
         assert (mine / "checkpoints" / "best.pt").read_text() == "precious"
         self.check(fastformer("predict", run_folder, files["test"], "--output", mine), "is a folder")
-        self.check(fastformer("predict", run_folder, files["test"], "--output", mine / "no" / "x"), "cannot be written")
+        predict = ("predict", run_folder, files["test"], "--output")
+        self.check(fastformer(*predict, mine / "no" / "x.jsonl"), "cannot be written")
+        self.check(fastformer(*predict, mine / "x.xlsx"), "end it in one of .jsonl")
         self.check(fastformer("embed", run_folder, files["test"], "--output", mine / "x.csv"), ".npy or .parquet")
 
     def test_of_the_run(self, fastformer, files, tmp_path):  # noqa: F811
