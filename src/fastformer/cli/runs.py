@@ -19,12 +19,13 @@ from fastformer.cli.options import (
     TextColumn,
     Texts,
     print_json,
+    print_shown,
     print_summaries,
     print_table,
 )
 from fastformer.errors import UserError
+from fastformer.tasks.base import declared, get_task
 
-FEW_CLASSES = 20  # are printed one by one
 RunBeams = Annotated[int | None, typer.Option(min=1, help="Summarization: beam size [default: the run's].")]
 
 
@@ -71,12 +72,14 @@ def evaluate(
         return print_json(result)
     if opened.task == "summarization":
         return print_summaries(data, result)
-    said = ("without_positive", "one_class", "classes", "residuals")  # in a line or a table of their own
+    if opened.task in declared():
+        for table in get_task(opened.task).evaluated_tables(result, data):
+            print_shown(table)
+        if report is not None:
+            print(f"The report is {report / 'report.md'}.")
+        return
+    said = ("without_positive", "one_class")  # in a line of their own
     print_table(data, {str(run): result}, tuple(name for name in result if name not in said))
-    if opened.record.get("label_kind") == "single" and len(result["classes"]) <= FEW_CLASSES:
-        print_table("By class", result["classes"], ("precision", "recall", "f1", "support"))
-    if report is not None:
-        print(f"The report is {report / 'report.md'}.")
 
 
 def predict(
