@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: quickstart test slow-test reproduce-small lint format clean
+.PHONY: quickstart test slow-test reproduce-small lint format docs package hooks clean
 
 quickstart: .venv/ready  ## Install, then train and compare on the built-in corpus
 	$(BIN)/fastformer quickstart
@@ -27,6 +27,18 @@ format: .venv/ready
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+docs: .venv/ready  ## Write docs/cli.md from the program, then build the site into site/
+	$(BIN)/python scripts/write_cli_reference.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+package: .venv/ready  ## Build wheel and sdist, install the wheel into an empty environment and try it there
+	rm -rf build dist
+	$(BIN)/python -m build --outdir dist
+	sh scripts/try_package.sh $(PYTHON) dist/*.whl
+
+hooks: .venv/ready  ## Check every commit before it is made
+	$(BIN)/pre-commit install
+
 # constraints.txt carries the exact versions; torch is pinned there because newer builds pull gigabytes of CUDA.
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'fastformer needs Python 3.11 or newer; try: make PYTHON=python3.12')"
@@ -36,4 +48,4 @@ format: .venv/ready
 	touch $@
 
 clean:
-	rm -rf .venv build dist src/*.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist site src/*.egg-info .pytest_cache .ruff_cache .hypothesis

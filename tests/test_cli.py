@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 from fastformer.cli import main
+from fastformer.errors import UserError, extra
+from fastformer.progress import how_many
+from fastformer.version import __version__
 
 from .tasks.conftest import files, make_rows, run_folder, write_csv  # noqa: F401  the small task and its run
 
@@ -172,3 +175,27 @@ class TestMistakes:
         self.check(fastformer("evaluate", tmp_path, files["test"]), "unknown task 'juggling'")
         (tmp_path / "run.json").write_text('{"task": "classification"}')
         self.check(fastformer("evaluate", tmp_path, files["test"]), "the model cannot be loaded")
+
+
+@pytest.mark.parametrize(
+    ("number", "rest", "said"),
+    [
+        (1, ("texts", "were"), "1 text was"),
+        (2_000, ("texts", "were"), "2,000 texts were"),
+        (1, ("texts", "were", 4), "1 of 4 texts was"),
+        (3, ("articles", "have", 4), "3 of 4 articles have"),
+        (1, ("impressions without a click",), "1 impression without a click"),
+    ],
+)
+def test_numbers_agree_with_their_nouns_and_verbs(number, rest, said):
+    assert how_many(number, *rest) == said
+
+
+def test_the_version_is_printed(fastformer):
+    assert fastformer("--version") == (0, f"fastformer {__version__}\n", "")
+
+
+def test_a_missing_package_is_told_with_its_extra():
+    told = pytest.raises(UserError, match=r"no_such_package is not installed; run: pip install 'fastformer\[plots\]'")
+    with told, extra("plots"):
+        import no_such_package  # noqa: F401

@@ -18,8 +18,9 @@ from fastformer.files import content_hash, explain_full_disk, writing_aside, wri
     [
         lambda: Path("/dev/full").write_text("x" * 100_000),
         lambda: torch.save(torch.zeros(100_000), "/dev/full"),
+        lambda: torch.save(torch.zeros(10), "/dev/full"),
     ],
-    ids=["python", "torch"],
+    ids=["python", "torch", "a little by torch"],
 )
 def test_a_full_disk_is_one_clear_line(write):
     with pytest.raises(UserError, match=r"here: the disk is full"), explain_full_disk(Path("here")):
@@ -94,3 +95,15 @@ def test_of_two_writers_one_wins_whole(tmp_path):
         assert (tmp_path / "out").read_text() == "bbb"
     assert (tmp_path / "out").read_text() == "a" * 10_000
     assert [entry.name for entry in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "[enforce fail at inline_container.cc:145] . PytorchStreamReader failed reading zip archive",
+        "[enforce fail at inline_container.cc:402] . file in archive is not in a subdirectory",
+    ],
+)
+def test_a_damaged_archive_is_not_a_full_disk(message):
+    with pytest.raises(RuntimeError, match="archive"), explain_full_disk(Path("here")):
+        raise RuntimeError(message)

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from fastformer import machine
+from fastformer.resuming import begin
 
 
 def resident_megabytes() -> float:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * 4096 / 1e6
+    return machine.resident_memory() / 1e6
 
 
 @pytest.mark.skipif(sys.platform != "linux" or machine._glibc() is None, reason="glibc's settings")
@@ -67,3 +67,15 @@ def test_a_forked_process_has_threads_of_its_own(four_threads):
     if child == 0:
         os._exit(0 if machine.in_threads(lambda item: item + 1, range(8)) == list(range(1, 9)) else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux forgets a peak")
+def test_a_training_does_not_report_the_peak_of_the_one_before(tmp_path):
+    machine.tune()
+    torch.ones(100_000_000)  # 400 MB, freed at once
+    before = machine.peak_memory_gb()
+    begin(tmp_path / "checkpoints", {}, resume=False)
+    assert machine.peak_memory_gb() < before - 0.3
+    low = machine.peak_memory()
+    torch.ones(50_000_000)
+    assert low + 190e6 < machine.peak_memory() < low + 250e6

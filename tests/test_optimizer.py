@@ -113,3 +113,15 @@ def test_a_pretrained_part_may_learn_more_slowly_tables_and_all():
     optimizer.step()
     moved = [(after - start).abs().max().item() for after, start in zip(model.parameters(), before, strict=True)]
     assert moved == pytest.approx([0.0003] * 3 + [0.01] * 2, rel=0.01)
+
+
+def test_norms_and_biases_do_not_decay():
+    model = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 4), nn.LayerNorm(4))
+    before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    optimizer = DenseAndRowAdam(model, lr=0.1, betas=(0.9, 0.95), weight_decay=0.5, rates=[(model[0], 0.1)])
+    for weight in model.parameters():
+        weight.grad = torch.zeros_like(weight)  # nothing to learn: only decay moves a weight
+    optimizer.step()
+    kept = {"0.weight": 1 - 0.01 * 0.5, "1.weight": 1 - 0.1 * 0.5, "1.bias": 1, "2.weight": 1, "2.bias": 1}
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(weight.detach(), kept[name] * before[name])

@@ -1,4 +1,4 @@
-"""The README is executable: its Python blocks print what it says, and its commands run."""
+"""README and guide are executable: their Python blocks print what they say, and their commands run."""
 
 import os
 import re
@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
+# Pages whose commands run in one folder, one after the other, as a reader would; a group needs nothing of the other, so
+# that two workers share the minutes. A command that stands on two pages of a group runs once.
+CLASSIFICATION = ("README", "classify", "data", "explain", "export", "labels", "few-labels", "long-documents", "runs")
+OTHER_TASKS = ("conversions", "recommend", "summarize", "transformers", "methods", "benchmarks")
 # The two set-up commands, recipes on data that a newcomer does not have, and measurements that take minutes to an hour.
 SKIPPED = ("make ", "git clone", "$DATA", "pip install", "bench speed", "bench peers", "bench floor", "bench long")
 
@@ -24,12 +28,12 @@ def blocks(text: str, language: str) -> list[tuple[str, str | None]]:
 
 
 def commands(text: str) -> list[str]:
-    """The commands of a text that a newcomer can run, one a line, in their order."""
+    """The commands of a text that a newcomer can run, one per line, in their order."""
     lines = [line for block, _ in blocks(text, "bash") for line in block.replace("\\\n", " ").splitlines()]
     lines = [line for line in lines if line.strip() and not line.startswith("#")]
     lines = [line for line in lines if not any(skipped in line for skipped in SKIPPED)]
     assert all(shlex.split(line) for line in lines)
-    return lines
+    return list(dict.fromkeys(lines))
 
 
 def run(command: list[str] | str, folder: Path) -> str:
@@ -42,24 +46,25 @@ def run(command: list[str] | str, folder: Path) -> str:
     return result.stdout
 
 
+def path_of(page: str) -> Path:
+    return ROOT / "README.md" if page == "README" else ROOT / "docs" / "guide" / f"{page}.md"
+
+
 @pytest.fixture(scope="class")
 def text(request) -> str:
-    """The part of the README that a class is about."""
-    parts = README.read_text(encoding="utf-8").split("\n## Conversion prediction\n")
-    assert len(parts) == 2
-    return parts[request.cls.number]
+    """The pages that a class is about."""
+    return "\n".join(path_of(page).read_text(encoding="utf-8") for page in request.cls.pages)
 
 
 @pytest.fixture(scope="class")
 def folder(tmp_path_factory) -> Path:
-    """All commands run in one folder, one after the other, as a reader would."""
     return tmp_path_factory.mktemp("readme")
 
 
-class Part:
-    """A part of the README, which needs nothing that another part leaves: two workers share the minutes."""
+class Group:
+    """A group of pages."""
 
-    number: int
+    pages: tuple[str, ...]
 
     def test_commands_run(self, text, folder):
         """First: Python blocks may read what the commands left."""
@@ -68,7 +73,7 @@ class Part:
         for line in ours:
             run(line, folder)
 
-    def test_python_blocks_print_what_the_readme_says(self, text, folder):
+    def test_python_blocks_print_what_the_page_says(self, text, folder):
         found = blocks(text, "python")
         assert found
         for code, printed in found:
@@ -76,8 +81,8 @@ class Part:
             assert not printed or output.split() == printed.split()
 
 
-class TestClassification(Part):
-    number = 0
+class TestClassification(Group):
+    pages = CLASSIFICATION
 
     @pytest.mark.slow
     def test_long_commands_run(self, text, folder):
@@ -87,24 +92,10 @@ class TestClassification(Part):
             run(line, folder)
 
 
-class TestOtherTasks(Part):
-    number = 1
+class TestOtherTasks(Group):
+    pages = OTHER_TASKS
 
 
-def test_the_file_tree_is_true():
-    [tree] = re.findall(r"```\n(src/fastformer/.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    root, stack, listed = README.parent, [], set()
-    for line in tree.splitlines():
-        if not line.strip():
-            continue
-        depth, name = (len(line) - len(line.lstrip())) // 2, line.split()[0]
-        stack = [*stack[:depth], name]
-        path = "".join(stack)
-        assert (root / path).exists(), f"{path} is in the README's tree but not in the project"
-        listed.add(path.rstrip("/"))
-    for file in (root / "src").rglob("*.py"):
-        relative = file.relative_to(root).as_posix()
-        if file.name in ("__init__.py", "__main__.py", "version.py"):
-            continue
-        parents = {parent.as_posix() for parent in file.relative_to(root).parents}
-        assert relative in listed or parents & listed - {"src/fastformer", "src", "."}, f"{relative} is not in the tree"
+def test_every_page_with_commands_is_in_a_group():
+    pages = {path.stem for path in (ROOT / "docs" / "guide").glob("*.md")} - {"index"}
+    assert pages == {*CLASSIFICATION, *OTHER_TASKS} - {"README"}

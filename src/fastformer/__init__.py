@@ -3,45 +3,46 @@
 Importing this package registers its models with transformers' Auto classes.
 """
 
-from typing import Any
+import sys
+from pathlib import Path
 
-from fastformer.data import tokenizers as _tokenizers  # noqa: F401  registers the NLTK tokenizer with AutoTokenizer
-from fastformer.mixers import available_mixers, build_mixer
-from fastformer.modeling import (
-    FastformerConfig,
-    FastformerForCausalLM,
-    FastformerForConditionalGeneration,
-    FastformerForMaskedLM,
-    FastformerForRecommendation,
-    FastformerForSequenceClassification,
-    FastformerForTokenClassification,
-    FastformerModel,
-    load_official,
-)
+from fastformer.lazy import lazy_names
 from fastformer.version import __version__
 
-__all__ = [
-    "FastformerConfig",
-    "FastformerForCausalLM",
-    "FastformerForConditionalGeneration",
-    "FastformerForMaskedLM",
-    "FastformerForRecommendation",
-    "FastformerForSequenceClassification",
-    "FastformerForTokenClassification",
-    "FastformerModel",
-    "TextClassifier",
-    "TextRegressor",
-    "__version__",
-    "available_mixers",
-    "build_mixer",
-    "load_official",
-]
+_PLACES = {
+    **dict.fromkeys(("available_mixers", "build_mixer"), "fastformer.mixers"),
+    **dict.fromkeys(
+        (
+            "FastformerConfig",
+            "FastformerForCausalLM",
+            "FastformerForConditionalGeneration",
+            "FastformerForMaskedLM",
+            "FastformerForRecommendation",
+            "FastformerForSequenceClassification",
+            "FastformerForTokenClassification",
+            "FastformerModel",
+            "load_official",
+        ),
+        "fastformer.modeling",
+    ),
+    **dict.fromkeys(("TextClassifier", "TextRegressor"), "fastformer.tasks.classification"),
+    "Recommender": "fastformer.tasks.recommendation",
+    "ConversionPredictor": "fastformer.tasks.conversion",
+    "Summarizer": "fastformer.tasks.summarization",
+}
+
+__all__ = ["__version__", *_PLACES]
+
+__getattr__, __dir__ = lazy_names(__name__, _PLACES)
 
 
-def __getattr__(name: str) -> Any:
-    """The estimators bring scikit-learn and the data readers along: load them only when they are asked for."""
-    if name in ("TextClassifier", "TextRegressor"):
-        from fastformer.tasks import classification
+def _is_command_line() -> bool:
+    """Whether this process is `fastformer …` or `python -m fastformer …`."""
+    given = sys.orig_argv
+    as_module = "-m" in given and given[given.index("-m") + 1 :][:1] == [__name__]
+    return as_module or Path(sys.argv[0]).stem == __name__
 
-        return getattr(classification, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+if not _is_command_line():  # whose `--help` should not wait for torch; its verbs import what they need
+    import fastformer.data.tokenizers
+    import fastformer.modeling  # noqa: F401

@@ -23,7 +23,7 @@ from fastformer.markdown import markdown_table
 from fastformer.modeling import FastformerForSequenceClassification
 from fastformer.modeling.heads import with_doubt
 from fastformer.onnx_model import LOGITS, MODEL_FILE, TEXT_VECTOR, OnnxClassifier
-from fastformer.run_folder import Run, claim_output, open_run, unharmed, writing_run
+from fastformer.run_folder import Run, claim_output, holds_anything, open_run, unharmed, writing_run
 from fastformer.tasks.verbs import labelled, load
 from fastformer.version import __version__
 
@@ -104,7 +104,7 @@ def _claim(run: Run, output: str | Path | None, int8: bool, overwrite: bool) -> 
     if folder.resolve() == source:
         raise UserError(f"{folder}: is the run itself; give --output another folder")
     claim_output(folder, resume=False, overwrite=overwrite)
-    if folder.is_dir() and any(folder.iterdir()) and not open_run(folder).is_export:
+    if holds_anything(folder) and not open_run(folder).is_export:
         raise UserError(f"{folder}: holds a trained run, which an export must not replace; give another --output")
     return folder
 
@@ -112,7 +112,7 @@ def _claim(run: Run, output: str | Path | None, int8: bool, overwrite: bool) -> 
 def _need_libraries() -> None:
     missing = [name for name in ("onnx", "onnxruntime", "onnxscript") if importlib.util.find_spec(name) is None]
     if missing:
-        raise UserError(f"export needs {' and '.join(missing)}; pip install {' '.join(missing)}")
+        raise UserError(f"export needs {' and '.join(missing)}; run: pip install 'fastformer[onnx]'")
 
 
 class _Graph(nn.Module):

@@ -17,6 +17,8 @@ from safetensors import SafetensorError
 from fastformer.errors import UserError
 
 _numbers = itertools.count()
+# What Rust's and torch's writers say when the disk is full: less was written than they gave, or nothing.
+_FULL_DISK = ("No space left", "file write failed", "PytorchStreamWriter failed", "unexpected pos", "iostream error")
 
 
 def cache_folder() -> Path:
@@ -96,8 +98,7 @@ def explain_full_disk(place: Path) -> Iterator[None]:
         yield
     except (OSError, SafetensorError, RuntimeError) as error:
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        # The Rust and C++ writers have messages of their own for it; torch's names its source file.
-        full |= any(part in str(error) for part in ("No space left", "file write failed", "inline_container"))
+        full |= any(part in str(error) for part in _FULL_DISK)
         if full:
             raise UserError(
                 f"{place}: the disk is full, nothing was replaced; free some space and run again"

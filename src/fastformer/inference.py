@@ -15,7 +15,7 @@ from fastformer.data.batches import pad_batch, token_budget_batches
 from fastformer.data.tokenizers import encode_batch
 from fastformer.machine import in_threads, release, tune
 from fastformer.onnx_model import OnnxClassifier
-from fastformer.progress import say
+from fastformer.progress import how_many
 
 CHUNK_TEXTS = 4096
 TOKENIZED_TEXTS = 512
@@ -35,7 +35,7 @@ class TextRunner:
     def __call__(
         self, texts: Iterable[str], output: Callable[..., Tensor], one_by_one: bool = False
     ) -> Iterator[np.ndarray]:
-        """Yield one array a text: the row of `output(input_ids=…, attention_mask=…)` that belongs to it.
+        """Yield one array per text: the row of `output(input_ids=…, attention_mask=…)` that belongs to it.
 
         `output` is called for several batches at a time, in threads; with `one_by_one` for one after another.
         """
@@ -56,11 +56,6 @@ class TextRunner:
         """How many texts were longer than the model's maximum, if any were."""
         if self.cut:
             yield cut_note(self.cut, self.max_length)
-
-    def warn_about_cut_texts(self) -> None:
-        """Say it."""
-        for note in self.notes():
-            say(note)
 
     def _run(self, texts: list[str], output: Callable[..., Tensor], each: Callable) -> list[np.ndarray]:
         parts = [texts[start : start + TOKENIZED_TEXTS] for start in range(0, len(texts), TOKENIZED_TEXTS)]
@@ -89,10 +84,9 @@ class TextRunner:
         return results
 
 
-def cut_note(cut: int, longest: int) -> str:
+def cut_note(cut: int, longest: int, what: str = "texts", total: int | None = None) -> str:
     """The one way to say that texts were cut."""
-    were = "text was" if cut == 1 else "texts were"
-    return f"{cut:,} {were} longer than the model's {longest:,} tokens and cut there."
+    return f"{how_many(cut, what, 'were', total)} cut after {longest:,} tokens."
 
 
 def _in_turn(function: Callable, items: list) -> list:

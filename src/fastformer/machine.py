@@ -1,4 +1,4 @@
-"""Settings of the process that make numerical work on a CPU fast."""
+"""Settings of the process that make numerical work on a CPU fast, and the memory that it holds."""
 
 import ctypes
 import os
@@ -7,8 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
+from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -18,6 +19,7 @@ Item, Result = TypeVar("Item"), TypeVar("Result")
 # glibc's <malloc.h>
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
 _MEGABYTE = 1 << 20
+_PROC = Path("/proc/self")
 
 RELEASE_SECONDS = 30
 _last_release = time.monotonic()
@@ -46,9 +48,6 @@ def release() -> None:
         if (library := _glibc()) is not None:
             library.malloc_trim(0)
         _last_release = time.monotonic()
-
-
-_counting, _inside, _threads = threading.Lock(), 0, 0  # who is in `in_threads`, and the number to put back
 
 
 def in_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
@@ -101,11 +100,43 @@ def _glibc() -> ctypes.CDLL | None:
     return library if hasattr(library, "mallopt") and hasattr(library, "gnu_get_libc_version") else None
 
 
+# ---- the one meter of the system's: pages really touched, allocator and all ------------------------------------------
+
+
+def forget_peak_memory() -> None:
+    """Measure peaks from here on: what was done before, and the freed memory that we keep of it, does not count.
+
+    Where the system cannot forget (macOS), the peak stays that of the whole process.
+    """
+    if (library := _glibc()) is not None:
+        library.malloc_trim(0)
+    with suppress(OSError):
+        _PROC.joinpath("clear_refs").write_text("5", encoding="ascii")
+
+
+def resident_memory() -> int | None:
+    """Bytes that this process holds; the most it ever held where there is no /proc; None where no system tells."""
+    return _status("VmRSS")
+
+
+def peak_memory() -> int | None:
+    """Most bytes that this process has held since `forget_peak_memory`, or else since it began."""
+    return _status("VmHWM")
+
+
 def peak_memory_gb() -> float | None:
-    """Most memory this process has held, where the system tells."""
+    """`peak_memory` as people read it."""
+    peak = peak_memory()
+    return None if peak is None else round(peak / 1e9, 2)
+
+
+def _status(field: str) -> int | None:
+    with suppress(OSError):
+        lines = _PROC.joinpath("status").read_text(encoding="ascii", errors="replace").splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
     try:
         import resource
     except ImportError:  # Windows
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return round(peak / (1e9 if sys.platform == "darwin" else 1e6), 2)
+    return peak if sys.platform == "darwin" else peak * 1024

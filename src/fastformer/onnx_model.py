@@ -49,7 +49,7 @@ def _open_session(path: Path) -> Any:
     try:
         import onnxruntime
     except ImportError:
-        raise UserError(f"{path}: needs onnxruntime to run; pip install onnxruntime") from None
+        raise UserError(f"{path}: needs onnxruntime to run; run: pip install onnxruntime") from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3  # errors: its warnings speak to its developers

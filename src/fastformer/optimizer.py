@@ -74,7 +74,8 @@ class DenseAndRowAdam(torch.optim.Optimizer):
     """AdamW and RowAdam under one roof, with one learning rate schedule and one checkpoint.
 
     `rates` names modules whose parameters learn at a share of the learning rate; of two that hold a parameter the last
-    decides.
+    decides. Norms and biases do not decay: a bias says where zero is and a norm how large things are, and neither is
+    any better for being small.
     """
 
     def __init__(
@@ -87,14 +88,17 @@ class DenseAndRowAdam(torch.optim.Optimizer):
     ):
         sparse = {module.weight for module in model.modules() if isinstance(module, nn.Embedding) and module.sparse}
         share = {parameter: rate for module, rate in rates for parameter in module.parameters()}
-        dense: dict[float, list[nn.Parameter]] = {}
-        rows: dict[float, list[nn.Parameter]] = {}
+        dense: dict[tuple[float, float], list[nn.Parameter]] = {}
+        rows: dict[tuple[float, float], list[nn.Parameter]] = {}
         for parameter in model.parameters():  # in the model's order: a checkpoint numbers them
-            (rows if parameter in sparse else dense).setdefault(share.get(parameter, 1.0), []).append(parameter)
+            group = share.get(parameter, 1.0), weight_decay if parameter.ndim > 1 else 0.0
+            (rows if parameter in sparse else dense).setdefault(group, []).append(parameter)
         self.parts: list[torch.optim.Optimizer] = []
         for kind, groups, options in ((torch.optim.AdamW, dense, {"fused": True}), (RowAdam, rows, {})):
             if groups:
-                parameters = [{"params": group, "lr": lr * rate} for rate, group in groups.items()]
+                parameters = [
+                    {"params": group, "lr": lr * rate, "weight_decay": decay} for (rate, decay), group in groups.items()
+                ]
                 self.parts.append(kind(parameters, lr=lr, betas=betas, weight_decay=weight_decay, **options))
         self.defaults: dict[str, Any] = {"lr": lr}
 

@@ -15,6 +15,23 @@ def say(message: str) -> None:
     console.print(message, markup=False, emoji=False, soft_wrap=True)
 
 
+_SINGULAR = {"were": "was", "are": "is", "have": "has"}
+
+
+def how_many(number: int, things: str, verb: str = "", total: int | None = None) -> str:
+    """A number with the noun and verb that fit it: `1 text was`, `2 texts were`, `1 of 4 texts was`.
+
+    `things` begins with a plural in s, and `verb` is a plural too.
+    """
+    if number == 1:
+        verb = _SINGULAR.get(verb, verb)
+        if total is None:
+            noun, *rest = things.split(" ")
+            things = " ".join([noun.removesuffix("s"), *rest])
+    of = "" if total is None else f" of {total:,}"
+    return f"{number:,}{of} {things} {verb}".rstrip()
+
+
 @contextmanager
 def quiet_libraries() -> Iterator[None]:
     """Hide the progress bars and notes that transformers prints for its developers."""

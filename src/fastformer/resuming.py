@@ -13,6 +13,7 @@ import numpy as np
 from fastformer.data.batches import EncodedTexts, Subset
 from fastformer.errors import UserError
 from fastformer.files import write_json
+from fastformer.machine import forget_peak_memory
 from fastformer.progress import say
 from fastformer.run_folder import CHECKPOINT_MARK, last_complete_checkpoint
 from fastformer.version import __version__
@@ -27,8 +28,9 @@ class OtherRun(UserError):
 def begin(checkpoints: Path, settings: dict[str, Any], resume: bool) -> bool:
     """Make the folder of checkpoints and write down the settings in it; return whether there is something to continue.
 
-    A setting under `training` counts like any other.
+    A setting under `training` counts like any other. From here on the process' peak memory is this training's.
     """
+    forget_peak_memory()
     if resume and last_complete_checkpoint(checkpoints) is None:
         say(f"{checkpoints}: no checkpoint to resume from; starting from the beginning.")
         resume = False

@@ -7,19 +7,20 @@
     generation_config.json  of a model that writes: beams, lengths
     metrics.json        results
     README.md           model card
-    news.parquet        the news that a recommender knows
-    course.png          the course of a summarizer's training
+    *.parquet, *.png    what else its task keeps
     model.onnx          in an export, in place of model.safetensors
     checkpoints/        only while training: what --resume continues from
 
-Files are written aside and renamed into place, so a full disk or a crash leaves an older run as it was.
+A run is written aside, all of it, and becomes the run by one rename; then its files move into place. So whatever
+happens, and wherever it does, there is an older run as it was or the new one: what a crash leaves to move, `open_run`
+moves (`finish_saving`).
 """
 
 import errno
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,8 +45,14 @@ from fastformer.version import __version__
 RUN_FILE = "run.json"
 CHECKPOINTS = "checkpoints"
 CHECKPOINT_MARK = "settings.json"  # in checkpoints/: says that they are ours
-_ASIDE = ".saving"
-_OPTIONAL = ("model.safetensors", MODEL_FILE, "generation_config.json", "news.parquet", "course.png")
+_ASIDE = ".saving"  # a run that is being written
+_COMPLETE = ".saved"  # a run that is complete: its files are on their way into place
+_NAMES = ".names.json"  # in it: what its files are called
+_OPTIONAL = ("model.safetensors", MODEL_FILE, "generation_config.json")
+
+
+class InUse(UserError):
+    """Another command is writing to the folder: it will be done some time."""
 
 
 @dataclass
@@ -124,6 +131,7 @@ def open_run(folder: str | Path) -> Run:
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"{folder}: no such run folder; `fastformer train … --output {folder}` makes one")
+    finish_saving(folder)
     try:
         record = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
         if not isinstance(record, dict) or not isinstance(record.get("task"), str):
@@ -138,7 +146,7 @@ def open_run(folder: str | Path) -> Run:
 
 
 def claim_output(folder: str | Path, *, resume: bool, overwrite: bool) -> Path:
-    """Check that a training may write to `folder`, before any work is done; nothing there is changed yet.
+    """Check that a training may write to `folder`, before any work is done; no run there is changed yet.
 
     A folder with anything in it must be a run of ours. With `resume` an interrupted training is continued, whatever
     else is there.
@@ -146,9 +154,10 @@ def claim_output(folder: str | Path, *, resume: bool, overwrite: bool) -> Path:
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder}: is a file; give --output a folder")
+    finish_saving(folder)
     finished, checkpoints = _holds(folder / RUN_FILE, "task"), folder / CHECKPOINTS
     ours = _is_ours(checkpoints) if checkpoints.exists() else finished
-    if folder.exists() and any(folder.iterdir()) and not ours:
+    if holds_anything(folder) and not ours:
         raise UserError(f"{folder}: is not empty and not a run folder; give --output another place")
     interrupted = last_complete_checkpoint(checkpoints) is not None
     if not overwrite and not (resume and interrupted):
@@ -157,6 +166,11 @@ def claim_output(folder: str | Path, *, resume: bool, overwrite: bool) -> Path:
         if interrupted:
             raise UserError(f"{folder}: holds an interrupted run; --resume continues it, --overwrite starts anew")
     return folder
+
+
+def holds_anything(folder: Path) -> bool:
+    """Whether there is anything in a folder but what a command that was killed had not written to its end."""
+    return folder.is_dir() and any(path.name != _ASIDE for path in folder.iterdir())
 
 
 def _is_ours(checkpoints: Path) -> bool:
@@ -189,7 +203,7 @@ def unharmed(folder: Path) -> Iterator[None]:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise UserError(f"{folder}: cannot be written ({error.strerror}); give --output another place") from None
-    with _locked(folder):
+    with _locked(folder, wait=False):
         try:
             yield
         except BaseException:
@@ -202,8 +216,8 @@ def unharmed(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Refuse a folder that another process writes to; where the system has no such locks, nothing is refused."""
+def _locked(folder: Path, wait: bool) -> Iterator[None]:
+    """Wait for a folder that another process writes to, or refuse it; where the system has no such locks, go on."""
     try:
         import fcntl
 
@@ -213,9 +227,9 @@ def _locked(folder: Path) -> Iterator[None]:
         return
     try:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
-            raise UserError(f"{folder}: another command is writing there; wait for it, or give another place") from None
+            raise InUse(f"{folder}: another command is writing there; wait for it, or give another place") from None
         except OSError:  # a file system without locks
             pass
         yield
@@ -231,7 +245,7 @@ def save_run(
     record: dict[str, Any],
     metrics: dict[str, Any],
     card: str,
-    tables: dict[str, pa.Table] | None = None,
+    tables: Mapping[str, pa.Table] | None = None,
 ) -> None:
     """Write a finished run; `tables` are kept as NAME.parquet. Checkpoints have then served."""
     with writing_run(folder, {"fastformer": __version__, **record}) as aside:
@@ -254,24 +268,62 @@ def save_results(folder: Path, metrics: dict[str, Any], card: str) -> None:
 
 @contextmanager
 def writing_run(folder: Path, record: dict[str, Any]) -> Iterator[Path]:
-    """A place to write a run's files to; when all are there, each is renamed into `folder`, run.json last."""
+    """A place to write a run's files to; when all are there, they become the run in `folder`."""
+    finish_saving(folder)
     aside = folder / _ASIDE
     shutil.rmtree(aside, ignore_errors=True)
     with explain_full_disk(folder), quiet_libraries():
         try:
             aside.mkdir(parents=True)
             yield aside
-            write_json(aside / RUN_FILE, record)
+            files = sorted({*record.get("files", ()), *(path.name for path in aside.iterdir() if path.is_file())})
+            write_json(aside / RUN_FILE, {**record, "files": files})
             for path in filter(Path.is_file, aside.iterdir()):  # safetensors keeps its file to the owner; share it
                 path.chmod((aside / RUN_FILE).stat().st_mode)
-            # Without run.json it is no run: a crash between two renames cannot leave half of each.
-            (folder / RUN_FILE).unlink(missing_ok=True)
-            for name in _OPTIONAL:  # what this run has of these comes now
-                (folder / name).unlink(missing_ok=True)
-            for path in sorted(aside.iterdir(), key=lambda path: path.name == RUN_FILE):
-                os.replace(path, folder / path.name)
+            names = sorted((path.name for path in aside.iterdir()), key=lambda name: name == RUN_FILE)
+            write_json(aside / _NAMES, names)
+            aside.rename(folder / _COMPLETE)  # from here on it is the run, even if we are killed
+            finish_saving(folder)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
+
+
+def finish_saving(folder: Path) -> None:
+    """Move the files of a complete run into place, as far as whoever saved it has not: it may have been killed."""
+    complete = folder / _COMPLETE
+    if not complete.is_dir():
+        return
+    try:
+        with _locked(complete, wait=True):  # two would get in each other's way
+            with suppress(FileNotFoundError):  # all is in place
+                _move_into_place(complete, json.loads((complete / _NAMES).read_text(encoding="utf-8")), folder)
+            with suppress(FileNotFoundError):  # somebody else was here
+                complete.rmdir()
+    except PermissionError as error:
+        raise UserError(
+            f"{folder}: a run was saved, but its files are not all in place, and cannot be moved ({error.strerror}); "
+            "open it once as somebody who may write there"
+        ) from error
+
+
+def _move_into_place(complete: Path, names: list[str], folder: Path) -> None:
+    for name in _files_of(folder) - set(names):  # of the run before
+        (folder / name).unlink(missing_ok=True)
+    for name in names:
+        if (complete / name).exists():  # else it is in place
+            if (folder / name).is_dir():
+                shutil.rmtree(folder / name)
+            os.replace(complete / name, folder / name)
+    (complete / _NAMES).unlink()
+
+
+def _files_of(folder: Path) -> set[str]:
+    """Files of the run that is in `folder`, as its run.json tells; those of somebody else are none of them."""
+    try:
+        told = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))["files"]
+    except (OSError, ValueError, KeyError, TypeError):
+        told = []
+    return {*_OPTIONAL, *(name for name in told if isinstance(name, str) and Path(name).name == name)}
 
 
 def _one_line(error: Exception) -> str:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fastformer.data import by_time
 from fastformer.data.by_time import hold_out_latest
 from fastformer.errors import UserError
 
@@ -33,9 +34,30 @@ def test_a_random_tenth_validates_where_no_time_tells_rows_apart(time):
 
 
 def test_rows_of_one_time_are_not_torn_apart():
-    times = np.repeat([0.0, 1.0, 2.0], [15, 2, 23])  # a tenth would cut the last day
+    times = np.repeat([0.0, 1.0, 2.0], [15, 17, 8])  # a tenth would cut the last day
     training, validating, by = hold_out_latest(times, seed=0)
-    assert (len(training), len(validating), by) == (17, 23, "time")
+    assert (len(training), len(validating), by) == (32, 8, "time")
+
+
+def test_never_most_of_the_data_and_never_without_a_word(monkeypatch):
+    said = []
+    monkeypatch.setattr(by_time, "say", said.append)
+    times = np.repeat([0.0, 1.0, 2.0], [15, 2, 23])
+    training, validating, by = hold_out_latest(times, seed=0)
+    assert (len(training), len(validating), by) == (36, 4, "last time")
+    assert (times[validating] == 2).all()
+    assert validating.tolist() != [36, 37, 38, 39]  # drawn, not the last in the file
+    assert sorted([*training, *validating]) == [*range(40)]
+    assert said.pop() == (
+        "23 of 40 training rows have the same time, the last one: 4 of them, drawn at random, are held out to "
+        "validate on."
+    )
+    hold_out_latest(np.repeat([0.0, 1.0], [31, 9]), seed=0)
+    assert said.pop().startswith("9 of 40 training rows are held out to validate on, not 4")
+    assert len(hold_out_latest(np.repeat([0.0, 1.0], [800, 200]), seed=0, most=10).validation) == 10
+    assert said.pop().startswith("200 of 1,000")
+    hold_out_latest(np.arange(40.0), seed=0)
+    assert not said
 
 
 def test_one_row_is_too_few():

@@ -148,4 +148,11 @@ def test_the_corpus_is_kept_and_a_broken_cache_is_built_again(monkeypatch, tmp_p
 def test_a_missing_library_is_told(monkeypatch):
     monkeypatch.setattr(corpus, "LIBRARIES", {"no-such-library": "no_such_library"})
     with pytest.raises(UserError, match="sources of no-such-library, not installed here: pip install no-such-library"):
-        corpus._load.__wrapped__()
+        next(docstrings("no-such-library"))
+    with pytest.raises(UserError, match="needs the docstrings of no-such-library; run: pip install no-such-library"):
+        corpus.need_libraries(["no-such-library"])
+
+
+def test_the_corpus_leaves_out_what_is_not_installed(package, monkeypatch):
+    monkeypatch.setattr(corpus, "LIBRARIES", {**corpus.LIBRARIES, "no-such-library": "no_such_library"})
+    assert {label for rows in corpus._build().values() for _, label in rows} == {package}

@@ -1,9 +1,7 @@
 """GloVe: each word gets its vector, missing words get plausible ones, and a broken file says where."""
 
 import gzip
-import os
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +10,6 @@ from hypothesis import strategies as st
 
 from fastformer.data.glove import load_glove
 from fastformer.errors import UserError
-
-DATA = Path(os.environ.get("DATA", Path(__file__).parents[2].parent / "shared" / "data"))
-REAL = DATA / "glove" / "glove.100d.100k.txt.gz"
 
 RANDOM = np.random.default_rng(0)
 TABLE = {f"word{index}": RANDOM.normal(size=8).round(4) @ np.diag(range(1, 9)) + 3 for index in range(200)}
@@ -178,11 +173,11 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path):
             load_glove(tmp_path / name if name != "." else tmp_path, {"a": 0}, 2, seed=0)
 
 
-@pytest.mark.skipif(not REAL.exists(), reason="needs the real GloVe file: shared data folder, or DATA=folder")
-def test_the_real_glove_knows_its_neighbours():
+@pytest.mark.slow
+def test_the_real_glove_knows_its_neighbours(data):
     names = ["king", "queen", "banana", "Paris", "france", "zzzunknownzzz"]
     vocabulary = {"[PAD]": 0} | {word: index for index, word in enumerate(names, 1)}
-    matrix, found = load_glove(REAL, vocabulary, 300, seed=1)
+    matrix, found = load_glove(data / "glove" / "glove.100d.100k.txt.gz", vocabulary, 300, seed=1)
     assert (matrix.shape, found) == ((7, 300), 5)
     king, queen, banana, paris, france, _ = matrix[1:] / np.linalg.norm(matrix[1:], axis=1, keepdims=True)
     assert king @ queen > 0.6 > king @ banana

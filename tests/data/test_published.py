@@ -69,6 +69,20 @@ class TestAmazon:
         path = self.file(tmp_path / "reviews.json.gz", [repr(one) for one in self.records()])
         assert list(read_rows(path)) == self.ROWS
 
+    @pytest.mark.parametrize(
+        "first",
+        [
+            {"text": 'the columns "reviewText" and "overall" of Amazon', "label": "a"},
+            {"reviewText": "mine", "overall": "a"},
+        ],
+        ids=["mentions them", "has two of them"],
+    )
+    def test_a_users_own_table_is_not_read_leniently(self, tmp_path, said, first):
+        path = write(tmp_path / "mine.jsonl", json.dumps(first) + "\n{broken\n")
+        with pytest.raises(UserError, match=r"mine\.jsonl, line 2"):
+            list(read_rows(path))
+        assert not said
+
     def test_another_column_is_chosen_by_name(self, tmp_path):
         path = self.file(tmp_path / "reviews.json.gz", [json.dumps(one) for one in self.records()])
         assert {row.text for row in read_rows(path, text_column="summary")} == {"Gotta have GPS!"}
@@ -182,7 +196,7 @@ class TestMind:
         assert rows[0].text.startswith("A long")
         assert rows[1] == self.ROWS[1]
         assert len(said) == 1
-        assert "1 of 2 news have no body" in said[0]
+        assert "1 of 2 articles has no body" in said[0]
 
     def test_bodies_are_found_from_a_bare_name(self, folder, monkeypatch):
         write(folder / "bodies.tsv", "N55528\tA long body.\n")

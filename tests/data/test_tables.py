@@ -2,10 +2,8 @@ import csv
 import gzip
 import io
 import json
-import os
 import sys
 import tracemalloc
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,13 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastformer.data import formats
+from fastformer.data import formats, tables
 from fastformer.data.tables import Row, detect_label_kind, read_rows
 
 from .table_files import error_of, write, write_table
 
 ROWS = [Row("good, very good", "pos"), Row("line one\nline two", "neg"), Row('she said "no"\t…', "neg"), Row("", "pos")]
-DATA = Path(os.environ.get("FASTFORMER_DATA") or Path(__file__).parents[2].parent / "shared" / "data")
 
 
 FORMATS = ["csv", "tsv", "jsonl", "ndjson", "json", "parquet"]
@@ -117,11 +114,9 @@ def test_reading_is_lazy_and_holds_little(tmp_path):
         assert peak < 8e6, path
 
 
-def test_the_real_reviews_are_all_read():
-    path = DATA / "imdb" / "train.jsonl.gz"
-    if not path.exists():
-        pytest.skip("no real data here: set FASTFORMER_DATA to the folder that holds imdb/train.jsonl.gz")
-    labels = [row.label for row in read_rows(path)]
+@pytest.mark.slow
+def test_the_real_reviews_are_all_read(data):
+    labels = [row.label for row in read_rows(data / "imdb" / "train.jsonl.gz")]
     assert len(labels) == 25_000
     assert set(labels) == {"1", "2", "3", "4", "7", "8", "9", "10"}
 
@@ -166,8 +161,17 @@ def test_labels_are_not_looked_at_when_they_are_not_wanted(tmp_path):
         ("a.jsonl", '{"text": "x", "label": 3}', "single"),
     ],
 )
-def test_label_kind_is_detected_from_the_first_rows(tmp_path, name, data, kind):
+def test_label_kind_is_detected(tmp_path, name, data, kind):
     assert detect_label_kind(write(tmp_path / name, data)) == kind
+
+
+def test_several_labels_are_found_however_late_they_come(tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setattr(tables, "say", said.append)
+    path = write(tmp_path / "a.csv", "text,label\n" + "x,a\n" * 3000 + "y,a|b\n")
+    assert detect_label_kind(path) == "multi"
+    [line] = said
+    assert "line 3002: the first row with several labels" in line
 
 
 # ---- columns ---------------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ import gzip
 import itertools
 import json
 import threading
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +14,6 @@ from transformers import TokenizersBackend
 from fastformer.data import word_ids
 from fastformer.data.tokenizers import encode_batch, load_tokenizer, rust_encodings, train_tokenizer
 
-DATA = Path("/work/shared/data")
 CORPUS = [
     "The film wasn't good, it's what they'd call 3.14 times too long in the U.S. -- we'll see, I'm told!",
     "internationalization of a 1990s DVD: can't've, won't; you're (he'd) 1,000 THE Film İstanbul café naïve",
@@ -81,11 +79,10 @@ class TestSameIdsAsRust:
         tokenizer = TOKENIZERS[2]
         assert fast(tokenizer, texts) == rust(tokenizer, texts)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", ["imdb", "bbc", "vietnamese-news"])
-    def test_on_real_texts(self, name):
-        if not (file := DATA / name / "train.jsonl.gz").is_file():
-            pytest.skip("the data is not here")
-        with gzip.open(file, "rt") as lines:
+    def test_on_real_texts(self, data, name):
+        with gzip.open(data / name / "train.jsonl.gz", "rt", encoding="utf-8") as lines:
             texts = [json.loads(line) for line in itertools.islice(lines, 500)]
         texts = [next(value for value in row.values() if isinstance(value, str))[:20_000] for row in texts]
         for tokenizer in (train_tokenizer("word", texts[:250], vocab_size=5000), TOKENIZERS[2]):

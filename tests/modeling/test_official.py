@@ -88,8 +88,8 @@ def inputs():
     return x, mask
 
 
-def test_equals_the_released_code_on_the_fixture(shared):
-    path = shared / "fixtures" / "official.safetensors"
+def test_equals_the_released_code_on_the_fixture(fixtures):
+    path = fixtures / "official.safetensors"
     tensors = load_file(path)
     with safe_open(path, "pt") as file:
         config = json.loads(file.metadata()["config"])

@@ -14,7 +14,7 @@ def write_rows(path: Path, count: int, seed: int) -> str:
 
 
 @pytest.fixture(scope="session")
-def data(tmp_path_factory) -> str:
+def things(tmp_path_factory) -> str:
     """`--data` for 150 rows in one file."""
     return f"things:imdb={write_rows(tmp_path_factory.mktemp('data') / 'things.jsonl', 150, 0)}"
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastformer.errors import UserError
+from fastformer.reproduce import datasets
 from fastformer.reproduce.datasets import SPLITS, Dataset, choose_rows, locate, parse_data, prepare, tokenizer_of
 from fastformer.reproduce.recipes import load_scale
 
@@ -158,3 +159,20 @@ def test_folders_that_cannot_be_compared_on(tmp_path):
     source = write_jsonl(tmp_path / "one.jsonl", [{"text": "a", "label": "x"}] * 20)
     with pytest.raises(UserError, match=r"one\.jsonl: all training rows have one label"):
         prepare(Dataset("one", None, source), FULL, tmp_path / "out", show_progress=False)
+
+
+def test_two_processes_may_make_the_same_tokenizer_at_once(tmp_path, monkeypatch):
+    source = write_rows(tmp_path / "things.jsonl", 60, 0)
+    prepared = prepare(Dataset("things", None, source), FULL, tmp_path, show_progress=False)
+    train, made = datasets.train_tokenizer, []
+
+    def train_slowly(*args, **options):
+        if not made:
+            made.append(None)
+            made[0] = tokenizer_of(prepared, "word", 100, 1, show_progress=False)  # the other process
+        return train(*args, **options)
+
+    monkeypatch.setattr(datasets, "train_tokenizer", train_slowly)
+    assert tokenizer_of(prepared, "word", 100, 1, show_progress=False) == made[0]
+    assert (made[0] / "tokenizer.json").is_file()
+    assert not list(prepared.folder.glob(".*"))

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from fastformer.errors import Interrupted, UserError
+from fastformer.files import write_json
+from fastformer.reproduce import grid
 from fastformer.reproduce.comparison import _job
 from fastformer.reproduce.datasets import parse_data, prepare
 from fastformer.reproduce.grid import Job, run_grid, train_or_go_on
@@ -145,9 +147,9 @@ class TestGoingOn:
             train_or_go_on(interrupted, train)
 
 
-def test_another_glove_file_of_the_same_name_and_size_is_another_run(data, tmp_path):
+def test_another_glove_file_of_the_same_name_and_size_is_another_run(things, tmp_path):
     scale, [variant, *_] = load_scale("small"), load_recipe("table-classification")["variants"]
-    prepared = prepare(parse_data([data])[0], scale, tmp_path / "out", show_progress=False)
+    prepared = prepare(parse_data([things])[0], scale, tmp_path / "out", show_progress=False)
     for place, numbers in (("one", "1 2"), ("two", "3 4"), ("copy", "1 2")):
         (tmp_path / place).mkdir()
         (tmp_path / place / "glove.txt").write_text(f"cat {numbers}\n")
@@ -157,3 +159,21 @@ def test_another_glove_file_of_the_same_name_and_size_is_another_run(data, tmp_p
     )
     assert one == copy != two
     assert without["glove"] is None
+
+
+def test_a_run_that_another_command_makes_does_not_end_the_grid(jobs, tmp_path, log, monkeypatch):
+    """The others come first, then its result is taken, or made where that command has stopped."""
+    taken, given_up = (replace(job, inputs={**job.inputs, "in_use": True}) for job in jobs[:2])
+    waits = []
+
+    def wait(what):
+        waits.append(what)
+        assert log()[0] == jobs[2].name
+        write_json(taken.file(tmp_path / "out"), {"metrics": {"score": 9}})  # the other command is done
+        Path(taken.inputs["log"]).with_name("free").touch()
+
+    monkeypatch.setattr(grid, "_wait", wait)
+    results = run([taken, given_up, jobs[2]], tmp_path)
+    assert [one["metrics"]["score"] for one in results] == [9, 1.5, 2.5]
+    assert log() == [jobs[2].name, jobs[1].name]
+    assert waits

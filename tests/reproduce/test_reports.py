@@ -28,11 +28,11 @@ small = {"scale": "small", "show_progress": False}
 
 
 @pytest.fixture(scope="module")
-def everything(data, trainings, tmp_path_factory):
+def everything(things, trainings, tmp_path_factory):
     """The folder and the reports of `reproduce all` with one seed, then of one figure with a second seed."""
     folder = tmp_path_factory.mktemp("reproduce")
-    reports = reproduce_all([data], output=folder, seeds=1, **small)
-    reports["figure-interaction"] = figure_interaction([data], output=folder, seeds=2, **small)
+    reports = reproduce_all([things], output=folder, seeds=1, **small)
+    reports["figure-interaction"] = figure_interaction([things], output=folder, seeds=2, **small)
     return folder, reports, list(trainings.names)
 
 
@@ -50,10 +50,10 @@ def test_runs_that_tables_and_figures_share_are_made_once(everything):
     assert runs[0] == runs[1] == runs[2]
 
 
-def test_the_same_command_again_trains_nothing(everything, data, trainings):
+def test_the_same_command_again_trains_nothing(everything, things, trainings):
     folder, reports, _ = everything
     before = len(trainings.names)
-    assert table_classification([data], output=folder, seeds=1, **small) == reports["table-classification"]
+    assert table_classification([things], output=folder, seeds=1, **small) == reports["table-classification"]
     assert len(trainings.names) == before
 
 
@@ -112,7 +112,7 @@ def test_complexity_agrees_with_the_paper(everything):
     assert "Multiply-adds from the fewest: fastformer" in (folder / "table-complexity.md").read_text(encoding="utf-8")
 
 
-def test_a_changed_recipe_makes_again_only_what_it_changes(everything, data, trainings, tmp_path, monkeypatch):
+def test_a_changed_recipe_makes_again_only_what_it_changes(everything, things, trainings, tmp_path, monkeypatch):
     folder = tmp_path / "reproduce"
     shutil.copytree(everything[0], folder)
     load = recipes.load_recipe
@@ -127,11 +127,11 @@ def test_a_changed_recipe_makes_again_only_what_it_changes(everything, data, tra
 
     monkeypatch.setattr(comparison, "load_recipe", changed)
     before = len(trainings.names)
-    figure_interaction([data], output=folder, seeds=2, **small)
+    figure_interaction([things], output=folder, seeds=2, **small)
     assert trainings.names[before:] == [f"things/fastformer,interaction=add,pooling=mean-seed{seed}" for seed in (0, 1)]
 
 
-def test_an_interrupted_run_goes_on_where_it_was(data, trainings, tmp_path, monkeypatch):
+def test_an_interrupted_run_goes_on_where_it_was(things, trainings, tmp_path, monkeypatch):
     steps: list[int] = []
     original = fastformer.training._Watch.on_step_end
 
@@ -144,8 +144,8 @@ def test_an_interrupted_run_goes_on_where_it_was(data, trainings, tmp_path, monk
     monkeypatch.setattr(fastformer.training._Watch, "on_step_end", on_step_end)
     options = {"output": tmp_path, "seeds": 1, **small}
     with pytest.raises(Interrupted, match=r"run 1 of 3 \(things/fastformer-seed0\); the same command goes on"):
-        figure_interaction([data], **options)
-    report = figure_interaction([data], **options)
+        figure_interaction([things], **options)
+    report = figure_interaction([things], **options)
     assert steps == 3 * list(range(1, 25))  # 8 steps an epoch: none was made twice
     assert report["datasets"]["things"]["variants"]["product"]["accuracy"]["std"] is None
     assert "one seed, no verdict" in (tmp_path / "figure-interaction.md").read_text(encoding="utf-8")
@@ -188,9 +188,9 @@ class TestCommandLine:
         captured = capsys.readouterr()
         return exited.value.code or 0, captured.out, captured.err
 
-    def test_a_table_is_printed_and_as_json(self, everything, data, trainings, monkeypatch, capsys):
+    def test_a_table_is_printed_and_as_json(self, everything, things, trainings, monkeypatch, capsys):
         folder, reports, _ = everything
-        arguments = ("figure-sharing", "--data", data, "--scale", "small", "--seeds", 1, "--output", folder)
+        arguments = ("figure-sharing", "--data", things, "--scale", "small", "--seeds", 1, "--output", folder)
         code, out, _ = self.run(monkeypatch, capsys, *arguments)
         assert code == 0
         assert "| query-value + layer " in out

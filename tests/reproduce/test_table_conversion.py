@@ -12,8 +12,8 @@ from fastformer.reproduce.conversion_runs import conversion_scale, describe, pre
 from fastformer.reproduce.datasets import Dataset
 from fastformer.reproduce.recipes import load_recipe
 from fastformer.run_folder import open_run
+from fastformer.tasks.conversion.declaration import CONVERSION
 from fastformer.tasks.conversion.events import Columns, event_of
-from fastformer.tasks.conversion.presets import get_preset
 
 from ..tasks.conftest import write_jsonl
 from ..tasks.conversions import TINY, make_events
@@ -98,7 +98,7 @@ def test_the_scales_of_the_recipe():
     recipe = load_recipe("table-conversion")
     full = conversion_scale(recipe, "full").settings(3)
     assert full.training.seed == 3
-    assert full.model == get_preset("paper").model
+    assert full.model == CONVERSION.presets["paper"]["model"]
     assert (full.max_length, full.max_behaviors, full.training.batch_size) == (48, 50, 64)
     assert conversion_scale(recipe, "cpu").settings().model["hidden_size"] < 256
     with pytest.raises(UserError, match="unknown --scale 'x'; choose from full, cpu, small"):

@@ -17,9 +17,9 @@ from fastformer.reproduce.datasets import Dataset
 from fastformer.reproduce.recipes import load_recipe
 from fastformer.reproduce.recommendation import Method, load_methods, load_scale, locate
 from fastformer.run_folder import open_run
+from fastformer.tasks import declared
 from fastformer.tasks.recommendation.metrics import METRICS, impression_metrics
 from fastformer.tasks.recommendation.mind import read_mind
-from fastformer.tasks.recommendation.presets import MODELS, get_preset
 
 from ..tasks.recommendation.conftest import cache, clicks, folders, plm  # noqa: F401  fixtures
 from .test_recipes import cells, latex, plain  # noqa: F401  a fixture
@@ -51,8 +51,9 @@ def test_full_scale_is_the_papers_table_to_the_letter(latex):  # noqa: F811
     assert load_scale("full").settings == {}
     for method in METHODS:
         if method.trains and method.model != "fim":
-            preset = get_preset(load_scale("full").preset, method.model, MODELS[method.model])
-            assert preset.title_length == printed("Maximum Text Length (others)")
+            presets = declared()["recommendation"].presets
+            preset = presets.get_settings(load_scale("full").preset, recommender=method.model)
+            assert preset.max_length == printed("Maximum Text Length (others)")
             assert preset.history_length == printed("Maximum User Behaviors")
             assert preset.training.batch_size == printed("Batch Size")
             assert preset.training.epochs == printed("Max Epochs")
@@ -89,7 +90,8 @@ def trainings():
         yield names
 
 
-TINY_SCALE = {"title_length": 8, "history_length": 6, "hidden_size": 16, "num_attention_heads": 2, "epochs": 1}
+TINY_SIZES = {"hidden_size": 16, "num_attention_heads": 2}
+TINY_SCALE = {"max_length": 8, "history_length": 6, "epochs": 1, "model": TINY_SIZES}
 COMPARED = [
     *("random order", "popularity", "co-occurrence", "NRMS", "FIM", "Linformer", "Fastformer", "Fastformer*"),
     "Fastformer+PLM-NR",

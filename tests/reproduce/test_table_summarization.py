@@ -12,9 +12,9 @@ from fastformer.reproduce import grid, table_summarization
 from fastformer.reproduce.datasets import Dataset
 from fastformer.reproduce.recipes import Claim, Variant, load_recipe
 from fastformer.reproduce.summarization_runs import prepare_summarization, run_job, summarization_scale, training_job
-from fastformer.tasks.summarization import verbs
+from fastformer.tasks import get_task
 from fastformer.tasks.summarization.documents import Document, read_documents
-from fastformer.tasks.summarization.presets import get_preset
+from fastformer.tasks.summarization.predictor import SummaryPredictor
 
 from ..tasks.conftest import write_jsonl
 from ..tasks.summarization.conftest import TINY, make_documents
@@ -117,14 +117,13 @@ def test_the_recipe_has_the_papers_table():
 @pytest.mark.parametrize("name", ["full", "cpu", "small"])
 @pytest.mark.parametrize("mixer", ["fastformer", "transformer", "bigbird"])
 def test_every_scale_makes_settings(name, mixer):
-    scale = summarization_scale(RECIPE, name)
+    scale, paper_settings = summarization_scale(RECIPE, name), get_task("summarization").settings
     for paper in ("cnn-dailymail", "pubmed"):
         settings = scale.settings(paper, mixer, seed=3)
         assert settings.training.seed == 3
-        assert settings.max_length <= get_preset(f"paper-{paper}", mixer).max_length
+        assert settings.max_length <= paper_settings(f"paper-{paper}", mixer=mixer).max_length
         if name == "full":
-            paper_preset = get_preset(f"paper-{paper}", mixer).with_overrides(seed=3)
-            assert settings == paper_preset
+            assert settings == paper_settings(f"paper-{paper}", mixer=mixer, seed=3)
 
 
 def test_few_documents_are_read_more_often():
@@ -180,7 +179,7 @@ def test_a_run_that_was_stopped_while_it_was_scored_is_scored(folder, tmp_path, 
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(Interrupted):
-        patch.setattr(verbs, "_score", stopped)
+        patch.setattr(SummaryPredictor, "evaluate", stopped)
         run_job(job, tmp_path / "run", False)
     trained = (tmp_path / "run" / "model.safetensors").stat().st_mtime_ns
     assert "model" in run_job(job, tmp_path / "run", False)["test"]["summaries"]

@@ -8,9 +8,12 @@ from pathlib import Path
 
 from fastformer.errors import Interrupted, UserError
 from fastformer.reproduce.grid import Job, run_grid
+from fastformer.run_folder import InUse
 
 
 def train(job: Job, folder: Path, show: bool) -> dict:
+    if job.inputs.get("in_use") and not Path(job.inputs["log"]).with_name("free").exists():
+        raise InUse("another command is writing there")
     folder.mkdir()
     (folder / "model.safetensors").write_bytes(b"weights")
     with open(job.inputs["log"], "a", encoding="utf-8") as log:

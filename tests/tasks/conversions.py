@@ -3,12 +3,12 @@
 import random
 from typing import Any
 
-from fastformer.tasks.conversion.presets import Preset
-from fastformer.training import TrainingSettings
+from fastformer.engine.settings import TrainingSettings
+from fastformer.tasks.conversion.declaration import ConversionSettings
 
 from .conftest import WORDS
 
-TINY = Preset(
+TINY = ConversionSettings(
     training=TrainingSettings(epochs=5, batch_size=32, learning_rate=5e-3, warmup=0.05),
     model={
         "hidden_size": 16,

@@ -2,13 +2,18 @@
 
 import io
 import json
+import random
+import sys
+import threading
 
 import pytest
 import torch
 
 from fastformer.errors import UserError
 from fastformer.run_folder import open_run
-from fastformer.tasks.conversion import BehaviorStore, predict, train
+from fastformer.tasks.conversion import BehaviorStore
+from fastformer.tasks.conversion.scoring import encode_lists
+from fastformer.tasks.verbs import predict, train
 
 from .conftest import write_jsonl
 from .conversions import TINY, make_events
@@ -20,7 +25,7 @@ ROWS = make_events(12, 7)
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("store")
     options = {"preset": TINY, "epochs": 1, "numeric": ["price"], "categorical": ["device"], "show_progress": False}
-    train(write_jsonl(folder / "train.jsonl", make_events(100, 0)), output=folder / "run", **options)
+    train("conversion", write_jsonl(folder / "train.jsonl", make_events(100, 0)), output=folder / "run", **options)
     return folder / "run"
 
 
@@ -135,3 +140,59 @@ def test_items_of_another_model_are_refused(store, run, tmp_path):
 def test_unknown_side_features_are_refused(store):
     with pytest.raises(UserError, match="no side feature 'prize'; the model was trained with: price, device"):
         store.score("ann", "soup for sale", {"prize": 3})
+
+
+def expected_vector(store, user):
+    return encode_lists(store.model, [torch.stack([*store.users[user].behaviors])])[0]
+
+
+def test_what_happens_while_a_vector_is_made_is_not_forgotten(store, monkeypatch):
+    store.add("ann", "bought a cat")
+
+    def encode_slowly(*args):
+        monkeypatch.undo()
+        other = threading.Thread(target=store.add, args=("ann", "bought some bread"))
+        other.start()
+        other.join()
+        return encode_lists(*args)
+
+    monkeypatch.setattr("fastformer.tasks.conversion.store.encode_lists", encode_slowly)
+    before = store.vector("ann")  # of the cat alone: it was asked for first
+    assert not torch.equal(store.vector("ann"), before)
+    torch.testing.assert_close(store.vector("ann"), expected_vector(store, "ann"))
+
+
+@pytest.mark.parametrize("limits", [{}, {"max_items": 5, "max_users": 3}], ids=["roomy", "tight"])
+def test_eight_threads_share_a_store(run, limits):
+    store = BehaviorStore.open(run, **limits)
+    users, words = [f"user {number}" for number in range(6)], [row["ad"] for row in ROWS]
+    before, errors = sys.getswitchinterval(), []
+    sys.setswitchinterval(1e-6)  # threads take turns as often as they can
+
+    def work(seed):
+        pick = random.Random(seed)
+        try:
+            for _ in range(60):
+                user, what = pick.choice(users), pick.random()
+                if what < 0.5:
+                    store.add(user, *pick.choices(words, k=2))
+                elif what < 0.95:
+                    assert 0 <= store.score(user, pick.choice(words)) <= 1
+                else:
+                    store.forget(user)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert not errors
+    assert len(store.users) <= limits.get("max_users", len(users))
+    assert len(store.predictor.items.kept) <= limits.get("max_items", len(words))
+    for user in [*store.users]:
+        torch.testing.assert_close(store.vector(user), expected_vector(store, user))

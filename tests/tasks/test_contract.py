@@ -1,16 +1,18 @@
 """What holds for every task, those that come with the package and a sixth that only these tests know."""
 
+import csv
 import json
 import signal
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 import fastformer.training
-from fastformer.cli.train_task import train_command
+from fastformer.cli.train import train_command
 from fastformer.engine.fit import Workspace, fit
 from fastformer.errors import Interrupted, UserError
 from fastformer.run_folder import open_run
@@ -133,6 +135,33 @@ def test_the_verbs_write_what_the_predictor_says(run, sample, tmp_path):
         return
     rows, width = embed(run, source, tmp_path / "vectors.npy", **quiet)
     assert np.load(tmp_path / "vectors.npy").shape == (rows, width)
+
+
+def test_answers_carry_fields_of_the_input_along(run, sample, tmp_path):
+    source, path = (
+        sample.test or sample.train,
+        {name: tmp_path / f"answers.{name}" for name in ("jsonl", "csv", "parquet")},
+    )
+    if not sample.fields:
+        with pytest.raises(UserError, match="leave it out"):
+            predict(run, source, path["jsonl"], keep_all=True, **quiet)
+        return
+    count = predict(run, source, path["jsonl"], **quiet)
+    answers = [json.loads(line) for line in path["jsonl"].read_text().splitlines()]
+    kept = [f"input_{name}" if name in answers[0] else name for name in sample.fields]
+    assert predict(run, source, path["csv"], keep=sample.fields, **quiet) == count
+    with open(path["csv"], encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file)
+    assert header == [*kept, *answers[0]]
+    assert len(rows) == count
+    assert predict(run, source, path["parquet"], keep_all=True, **quiet) == count
+    table = pq.read_table(path["parquet"])
+    assert len(table) == count
+    assert set(table.column_names) >= {*kept, *answers[0]}
+    with pytest.raises(UserError, match="no column 'nowhere'"):
+        predict(run, source, path["jsonl"], keep=["nowhere"], **quiet)
+    with pytest.raises(UserError, match="end it in one of"):
+        predict(run, source, tmp_path / "answers.doc", **quiet)
 
 
 def test_a_mistake_is_one_line_and_leaves_nothing(task, sample, tmp_path):

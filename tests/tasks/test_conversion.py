@@ -5,25 +5,32 @@ import json
 import signal
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
-from safetensors.torch import load_file
 from sklearn.metrics import roc_auc_score
 from typer.testing import CliRunner
 
+import fastformer
 import fastformer.training
 from fastformer.cli import app
 from fastformer.errors import Interrupted, UserError
 from fastformer.modeling import FastformerForConversion
 from fastformer.run_folder import open_run
-from fastformer.tasks.conversion import embed, evaluate, predict, train
+from fastformer.tasks import verbs
+from fastformer.tasks.classification import calibration
+from fastformer.tasks.conversion import task as conversion
+from fastformer.tasks.conversion.metrics import validation_scores
 from fastformer.tasks.conversion.simulate import simulate, titles
+from fastformer.tasks.verbs import embed, evaluate, predict
 
 from .conftest import write_jsonl
 from .conversions import TINY, make_events
 
+train = partial(verbs.train, "conversion")
 quiet = {"show_progress": False}
 
 
@@ -75,20 +82,8 @@ def test_evaluate_predict_and_embed_agree(run, source, tmp_path):
     assert np.load(tmp_path / "users.npy").std() > 0
 
 
-def test_a_prediction_does_not_depend_on_its_company(run, tmp_path):
-    rows = make_events(50, 1)
-    for row in rows:
-        del row["label"]  # predict reads none
-    out, alone = io.StringIO(), io.StringIO()
-    predict(open_run(run), write_jsonl(tmp_path / "all.jsonl", rows), out, **quiet)
-    predict(open_run(run), write_jsonl(tmp_path / "one.jsonl", rows[17:18]), alone, **quiet)
-    together = json.loads(out.getvalue().splitlines()[17])["probability"]
-    assert json.loads(alone.getvalue())["probability"] == pytest.approx(together, abs=2e-6)
-
-
-def test_the_same_seed_gives_the_same_model_and_resuming_changes_nothing(source, tmp_path, monkeypatch):
+def test_what_was_interrupted_is_not_resumed_with_other_settings_or_data(source, tmp_path, monkeypatch):
     options = {"preset": TINY, "epochs": 2, "categorical": ["device"], **quiet}
-    train(source["train"], output=tmp_path / "whole", **options)
     watch, original = fastformer.training._Watch, fastformer.training._Watch.on_step_end
 
     def on_step_end(self, args, state, control, **kwargs):
@@ -99,14 +94,47 @@ def test_the_same_seed_gives_the_same_model_and_resuming_changes_nothing(source,
     with monkeypatch.context() as patch:
         patch.setattr(watch, "on_step_end", on_step_end)
         with pytest.raises(Interrupted, match="step 15 of 24"):
-            train(source["train"], output=tmp_path / "parts", **options)
+            train(source["train"], output=tmp_path / "run", **options)
     with pytest.raises(UserError, match="user_mixer='fastformer', this command user_mixer='linear'"):
-        train(source["train"], output=tmp_path / "parts", resume=True, user_mixer="linear", **options)
+        train(source["train"], output=tmp_path / "run", resume=True, user_mixer="linear", **options)
     with pytest.raises(UserError, match="the data has changed"):
-        train(source["test"], output=tmp_path / "parts", resume=True, **options)
-    train(source["train"], output=tmp_path / "parts", resume=True, **options)
-    whole, parts = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "parts"))
-    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+        train(source["test"], output=tmp_path / "run", resume=True, **options)
+
+
+def test_validation_scores_are_not_of_the_rows_that_gave_the_temperature(source, tmp_path, monkeypatch):
+    """Each half of the validation rows is scored with the temperature of the other half."""
+    seen = []
+
+    def heat(space, logits, labels):
+        seen.append((logits, labels))
+        return 1.0 + len(seen)  # all rows 2; the rows 1, 3, … 3; the rows 0, 2, … 4
+
+    monkeypatch.setattr(conversion, "temperature", heat)
+    monkeypatch.setattr(calibration, "temperature", heat)
+    train(source["train"], output=tmp_path / "run", preset=TINY, epochs=1, **quiet)
+    (logits, labels), (odd, _), (even, _) = seen
+    np.testing.assert_array_equal(logits[1::2], odd)
+    np.testing.assert_array_equal(logits[::2], even)
+    expected = np.where(np.arange(len(logits)) % 2, logits[:, 0] / 4, logits[:, 0] / 3)
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    found = validation_scores(expected, labels[:, 0])
+    assert metrics["validation"] == {name: pytest.approx(found[name]) for name in conversion.SCORES}
+
+
+def test_as_a_python_object(tmp_path):
+    rows = make_events(200, 0)
+    made = fastformer.ConversionPredictor(epochs=2, model=TINY.model, numeric=["price"], categorical="device").fit(rows)
+    answers = made.predict(rows[:5])
+    assert all(0 < answer["probability"] < 1 for answer in answers)
+    assert made.predict([]) == []
+    assert made.embed(rows[:5]).shape == (5, 16)
+    assert set(made.evaluate(rows)) == {"rows", "auc", "log_loss", "calibration_error"}
+    made.save(tmp_path / "run")
+    assert fastformer.ConversionPredictor.load(tmp_path / "run").predict(rows[:5]) == answers
+    with pytest.raises(UserError, match="example 2: no column 'ad'; columns found: behaviors"):
+        made.predict([rows[0], {"behaviors": []}])
+    with pytest.raises(UserError, match="is not trained yet"):
+        fastformer.ConversionPredictor().predict(rows)
 
 
 def test_no_batch_of_an_evaluation_is_larger_than_one_of_training(source, tmp_path, monkeypatch):
@@ -175,6 +203,11 @@ class TestSimulation:
         assert json.loads(evaluated.stdout)["rows"] == 500
         predicted = call(app, ["predict", folder, "builtin:validation"])
         assert len(predicted.stdout.strip().splitlines()) == 300
+        table = str(tmp_path / "answers.parquet")
+        assert call(app, ["predict", folder, "builtin:test", "--keep", "user,label", "--output", table]).exit_code == 0
+        answers = pq.read_table(table)
+        assert answers.column_names == ["user", "label", "probability"]
+        assert len(answers) == 500
         event = json.dumps({"behaviors": ["Draw a graph."], "ad": "A tensor.", "price": 3, "device": "watch"})
         [line] = call(app, ["predict", folder, "-"], input=event + "\n").stdout.strip().splitlines()
         assert 0 < json.loads(line)["probability"] < 1
@@ -210,6 +243,7 @@ class TestMistakes:
     def test_of_files(self, source, run, tmp_path):
         self.check("no such file", train, str(tmp_path / "none.jsonl"), output=tmp_path / "run")
         (tmp_path / "empty.jsonl").write_text("")
+        self.check("no rows", train, [], output=tmp_path / "run")
         self.check("no rows", train, str(tmp_path / "empty.jsonl"), output=tmp_path / "run")
         (tmp_path / "rows.csv").write_text("behaviors,ad,label\n")
         self.check("convert the file", train, str(tmp_path / "rows.csv"), output=tmp_path / "run")
@@ -220,6 +254,8 @@ class TestMistakes:
         row = {"behaviors": [], "ad": "x", "price": 1, "device": "phone"}
         unlabelled = write_jsonl(tmp_path / "unlabelled.jsonl", [row])
         self.check("no column 'label'", evaluate, open_run(run), unlabelled)
+        self.check("has fixed columns", evaluate, open_run(run), source["test"], text_column="ad")
+        self.check("drop --format", predict, open_run(run), "-", io.StringIO(), format="csv")
         self.check("no column 'device'", predict, open_run(run), self.without_device(tmp_path), io.StringIO())
 
     @staticmethod
@@ -237,13 +273,3 @@ class TestMistakes:
         self.check("all training rows have the label 1", train, ones, preset=TINY, output=tmp_path / "run")
         self.check("lower --learning-rate", train, rows, preset=TINY, learning_rate=1e30, output=tmp_path / "run")
         assert not (tmp_path / "run").exists()
-
-    def test_on_the_command_line(self, run, tmp_path, capsys, monkeypatch):
-        from fastformer.cli import main
-
-        (tmp_path / "rows.jsonl").write_text('{"behaviors": [], "ad": "x", "label": 5, "price": 1, "device": "a"}\n')
-        monkeypatch.setattr("sys.argv", ["fastformer", "evaluate", str(run), str(tmp_path / "rows.jsonl")])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        assert stopped.value.code == 2
-        assert "line 1: the label is 5" in capsys.readouterr().err

@@ -13,7 +13,7 @@ from fastformer.data.ragged import Ragged
 from fastformer.errors import UserError
 from fastformer.tasks.conversion.baselines import ad_rates, floor_scores
 from fastformer.tasks.conversion.data import EventsWriter, Part, collect
-from fastformer.tasks.conversion.events import Columns, read_events
+from fastformer.tasks.conversion.events import Columns, EventSource
 from fastformer.tasks.conversion.features import SideFeatures
 from fastformer.tasks.conversion.metrics import plot_reliability, reliability, scores
 
@@ -26,19 +26,19 @@ SIDE = Columns(("price",), ("device",))
 def collected(rows, folder, max_behaviors=5, columns=SIDE):
     path = write_jsonl(folder / "rows.jsonl", rows)
     with EventsWriter(folder, columns, max_behaviors) as writer:
-        collect(read_events(path, columns), writer, lambda _: None)
+        collect(EventSource(path, columns), writer)
         return writer.finish()
 
 
 class TestReading:
     def test_jsonl_gz_and_parquet_give_the_same_events(self, tmp_path):
         rows = make_events(20, 3)
-        plain = list(read_events(write_jsonl(tmp_path / "rows.jsonl", rows), SIDE))
+        plain = list(EventSource(write_jsonl(tmp_path / "rows.jsonl", rows), SIDE))
         with gzip.open(tmp_path / "rows.jsonl.gz", "wt", encoding="utf-8") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
         pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
         for name in ("rows.jsonl.gz", "rows.parquet"):
-            assert repr(list(read_events(tmp_path / name, SIDE))) == repr(plain)  # repr: nan is not nan
+            assert repr(list(EventSource(tmp_path / name, SIDE))) == repr(plain)  # repr: nan is not nan
         assert plain[0].ad == rows[0]["ad"]
 
     def test_distinct_texts_are_kept_once_and_only_the_latest_behaviours(self, tmp_path):
@@ -71,7 +71,7 @@ class TestReading:
 
     def test_dates_are_times(self, tmp_path):
         rows = [{"behaviors": [], "ad": "x", "label": 0, "time": time} for time in ("2026-01-31", "2026-01-31T00:01")]
-        first, second = read_events(write_jsonl(tmp_path / "rows.jsonl", rows), Columns())
+        first, second = EventSource(write_jsonl(tmp_path / "rows.jsonl", rows), Columns())
         assert second.time - first.time == 60
 
 
@@ -91,7 +91,7 @@ class TestSideFeatures:
         rows = make_events(30, 5)
         events = collected(rows, tmp_path)
         features = events.learn_features(SIDE, np.arange(20))
-        again = features.of_events(list(read_events(write_jsonl(tmp_path / "again.jsonl", rows), SIDE)))
+        again = features.of_events(list(EventSource(write_jsonl(tmp_path / "again.jsonl", rows), SIDE)))
         for name, values in events.inputs.items():
             np.testing.assert_array_equal(again[name].numpy(), values)
 
@@ -111,11 +111,11 @@ class TestSideFeatures:
     def test_later_rows_may_leave_a_side_feature_out(self, tmp_path):
         rows = make_events(3, 0)
         del rows[1]["price"], rows[2]["device"]
-        events = list(read_events(write_jsonl(tmp_path / "rows.jsonl", rows), SIDE))
+        events = list(EventSource(write_jsonl(tmp_path / "rows.jsonl", rows), SIDE))
         assert np.isnan(events[1].numbers[0])
         assert events[2].values == [""]
         with pytest.raises(UserError, match="line 1: no column 'price'"):
-            list(read_events(write_jsonl(tmp_path / "rows.jsonl", rows[1:]), SIDE))
+            list(EventSource(write_jsonl(tmp_path / "rows.jsonl", rows[1:]), SIDE))
 
 
 class TestScores:

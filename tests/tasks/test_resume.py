@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 import fastformer.training
 from fastformer.errors import Interrupted, UserError
+from fastformer.files import write_json
 from fastformer.resuming import note_seconds, seconds_spent
 from fastformer.run_folder import last_complete_checkpoint, open_run, unharmed
 from fastformer.tasks import verbs
@@ -175,11 +176,15 @@ def test_two_trainings_never_share_a_folder(files, tmp_path, monkeypatch):
 
     monkeypatch.setattr(verbs, "save_run", save_run)  # until the very end
     train(files["train"], output=tmp_path / "run", **{**quiet, "epochs": 1})  # free again
-    for name in ("run.json", "course.png", "notes.txt"):
+    for name in ("course.png", "notes.txt"):
         (tmp_path / "run" / name).touch()
+    record = open_run(tmp_path / "run").record
+    write_json(tmp_path / "run" / "run.json", {**record, "files": [*record["files"], "course.png", "../outside"]})
+    (tmp_path / "outside").touch()
     train(files["train"], output=tmp_path / "run", **{**quiet, "epochs": 1}, overwrite=True)
     assert (tmp_path / "run" / "notes.txt").exists()  # not ours
-    assert not (tmp_path / "run" / "course.png").exists()  # of the run that was there, a summarizer
+    assert not (tmp_path / "run" / "course.png").exists()  # of the run that was there, as it told
+    assert (tmp_path / "outside").exists()
 
 
 def test_a_lost_checkpoint_of_the_best_epoch_is_told(files, tmp_path, monkeypatch):

@@ -223,7 +223,7 @@ def test_a_huge_text_is_cut_with_one_counted_warning(run_folder, tmp_path, capsy
     assert len(lines) == 2
     assert lines[1]["label"] == "tool"
     limit = get_task("classification").settings().max_length
-    assert capsys.readouterr().err.count(f"1 text was longer than the model's {limit:,} tokens") == 1
+    assert capsys.readouterr().err.count(f"1 text was cut after {limit:,} tokens") == 1
 
 
 # Table "hyper": layers, global, random, window, pooling window, block, projection, heads, width; length for the others.

@@ -23,11 +23,11 @@ from fastformer.data.ragged import Ragged
 from fastformer.data.tokenizers import encode_batch, train_tokenizer
 from fastformer.modeling import FastformerForConversion
 from fastformer.tasks.conversion.data import Events, EventsWriter, collect
+from fastformer.tasks.conversion.declaration import ConversionSettings
 from fastformer.tasks.conversion.events import Columns, Event, event_of
 from fastformer.tasks.conversion.features import SideFeatures
-from fastformer.tasks.conversion.fit import build_model
-from fastformer.tasks.conversion.presets import Preset
 from fastformer.tasks.conversion.simulate import simulate
+from fastformer.tasks.conversion.task import build_model
 
 BATCHES = (1, 64)
 ENOUGH_FOR_P99 = 100  # requests
@@ -37,12 +37,15 @@ NO_FEATURES = SideFeatures({}, {})
 class Workload:
     """Some events, encoded, and a model of every method to run them through."""
 
-    def __init__(self, events: Iterable[Event], preset: Preset, mixers: Sequence[str], folder: Path, seed: int = 0):
-        self.events, self.tokenizer = _encode(events, preset, folder)
+    def __init__(
+        self, events: Iterable[Event], settings: ConversionSettings, mixers: Sequence[str], folder: Path, seed: int = 0
+    ):
+        self.events, self.tokenizer = _encode(events, settings, folder)
         self.models: dict[str, FastformerForConversion] = {}
         for mixer in mixers:
             torch.manual_seed(seed)
-            self.models[mixer] = build_model(preset, mixer, mixer, self.tokenizer, NO_FEATURES).eval()
+            one = settings.with_options(mixer=mixer, user_mixer=mixer)
+            self.models[mixer] = build_model(one, self.tokenizer, NO_FEATURES).eval()
 
     def batch(self, rows: Sequence[int]) -> dict[str, Tensor]:
         """Model inputs."""
@@ -99,15 +102,17 @@ class Workload:
         return found
 
 
-def measure_latency(events: Iterable[Event], preset: Preset, mixers: Sequence[str], requests: int) -> dict[str, Any]:
+def measure_latency(
+    events: Iterable[Event], settings: ConversionSettings, mixers: Sequence[str], requests: int
+) -> dict[str, Any]:
     """Latency of real events at both batch sizes: batch -> method -> `whole` and `stored` -> p50 and p99 or maximum."""
     with TemporaryDirectory() as folder, measuring():
-        work = Workload(events, preset, mixers, Path(folder))
+        work = Workload(events, settings, mixers, Path(folder))
         return {str(batch): work.latency(batch, requests) for batch in BATCHES}
 
 
 def measure_lists(
-    length: int, preset: Preset, mixers: Sequence[str], *, behaviors: int, requests: int, steps: int
+    length: int, settings: ConversionSettings, mixers: Sequence[str], *, behaviors: int, requests: int, steps: int
 ) -> dict[str, Any]:
     """A training step and the latency of one event when every list has `length` behaviours, simulated.
 
@@ -117,19 +122,21 @@ def measure_lists(
     simulated = simulate(max(8, rows), behaviors=length, shortest=length)
     events = (event_of("", record, Columns(), labelled=True) for record in simulated)
     with TemporaryDirectory() as folder, measuring():
-        work = Workload(events, preset.with_overrides(max_behaviors=length), mixers, Path(folder))
+        work = Workload(events, settings.with_options(max_behaviors=length), mixers, Path(folder))
         return {"rows": rows, "step": work.training_step(rows, steps), "latency": work.latency(1, requests)}
 
 
-def _encode(events: Iterable[Event], preset: Preset, folder: Path) -> tuple[Events, PreTrainedTokenizerBase]:
-    with EventsWriter(folder, Columns(), preset.max_behaviors) as writer:
-        collect(events, writer, lambda _: None)
+def _encode(
+    events: Iterable[Event], settings: ConversionSettings, folder: Path
+) -> tuple[Events, PreTrainedTokenizerBase]:
+    with EventsWriter(folder, Columns(), settings.max_behaviors) as writer:
+        collect(events, writer)
         found = writer.finish()
     found.inputs = {}
-    options = {"vocab_size": preset.vocab_size, "min_frequency": preset.min_frequency}
-    tokenizer = train_tokenizer(preset.tokenizer, found.texts, **options)
+    options = {"vocab_size": settings.vocab_size, "min_frequency": settings.min_frequency}
+    tokenizer = train_tokenizer(settings.tokenizer, found.texts, **options)
     with EncodedTextsWriter(folder / "texts.tokens") as texts:
-        for ids in encode_batch(tokenizer, found.texts, preset.max_length)[0]:
+        for ids in encode_batch(tokenizer, found.texts, settings.max_length)[0]:
             texts.add(ids)
         written = texts.finish(None)
     found.tokens = Ragged(written.tokens, written.offsets)

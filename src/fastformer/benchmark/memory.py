@@ -2,12 +2,12 @@
 
 A helper process (`serve`) imports everything once and then forks a child for every measurement. The child builds the
 model and its batch, runs one small step so that libraries are set up, notes its resident memory, resets the kernel's
-high-water mark, runs the real step, and reads the mark: what the step needed beyond the model and its input, in pages
-really touched, allocator and all. It needs no special rights. Where there is no /proc (macOS) the mark cannot be reset
-and the growth of `ru_maxrss` stands in; where processes cannot fork (Windows) nothing is measured.
+high-water mark, runs the real step, and reads the mark (`machine.peak_memory`): what the step needed beyond the model
+and its input. It needs no special rights. Where there is no /proc (macOS) the mark cannot be reset and its growth
+stands in; where processes cannot fork (Windows) nothing is measured. `allocations.py` counts tensors instead.
 
-One process for all would not do: memory that an earlier step freed is kept by the allocator (`machine.tune`) and hides
-what a later one needs.
+One process cannot measure several steps: the allocator keeps the memory that an earlier step freed, as `machine.tune`
+asks it to, which hides what a later step needs.
 """
 
 import importlib
@@ -17,7 +17,6 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -104,20 +103,7 @@ def _measure(mixer: str, module: str, length: int, batch: int, mode: str, seed: 
     step = build_step(model, mode, batch, length, seed)
     build_step(model, mode, 1, min(length, _SMALL), seed)()
     model.zero_grad(set_to_none=True)
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    before = _resident("VmRSS")
+    machine.forget_peak_memory()
+    before = machine.resident_memory()
     seconds = seconds_of(step)
-    return {"peak_memory_mb": round((_resident("VmHWM") - before) / 1e6, 1), "seconds": seconds}
-
-
-def _resident(field: str) -> int:
-    """Bytes of memory held now (`VmRSS`) or at most (`VmHWM`); at most in both cases where there is no /proc."""
-    try:
-        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    except OSError:
-        import resource
-
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else peak * 1024
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
+    return {"peak_memory_mb": round((machine.peak_memory() - before) / 1e6, 1), "seconds": seconds}

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from fastformer.benchmark.measuring import machine_line
+from fastformer.errors import extra
 from fastformer.plotting import COLORS, OURS, style
 
 _MARKERS = "os^Dv<>P"
@@ -11,8 +12,9 @@ _MARKERS = "os^Dv<>P"
 
 def plot_speed(report: dict[str, Any], mode: str, path: Path) -> None:
     """Write the plot of one mode, `training` or `inference`, as a PNG."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter, NullLocator
+    with extra("plots"):
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import FuncFormatter, NullLocator
 
     lines = _lines(report, mode)
     figure = Figure(figsize=(8, 5), dpi=150, layout="constrained")

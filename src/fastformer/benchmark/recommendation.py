@@ -17,7 +17,9 @@ from fastformer.run_folder import Run
 from fastformer.tasks.recommendation.clicks import Clicks
 from fastformer.tasks.recommendation.examples import Titles, batch_of
 from fastformer.tasks.recommendation.mind import read_mind
-from fastformer.tasks.recommendation.scoring import Recommender, check_task, members_of, score_clicks
+from fastformer.tasks.recommendation.predictor import Ensemble, check_task
+from fastformer.tasks.recommendation.scoring import score_clicks
+from fastformer.tasks.verbs import load
 
 
 def recommendation(
@@ -35,14 +37,14 @@ def recommendation(
     Scoring with kept vectors is measured on all impressions, with all it does: news, users, products. Encoding for each
     impression, its history and its candidates, is measured on some, drawn by seed. Tokenizing is in neither.
     """
-    if members_of(check_task(run)):
+    ranker = load(check_task(run))
+    if isinstance(ranker, Ensemble):
         raise UserError(f"{run.folder}: is an ensemble; give one of its runs")
     clicks = read_mind(source, show_progress=show_progress)
-    recommender = Recommender(run)
-    titles = recommender.titles(clicks.news)
+    titles = ranker.titles(clicks.news)
     drawn = np.random.default_rng(seed).permutation(len(clicks))[:impressions]
     with measuring(threads) as used:
-        options = (recommender.model, titles, clicks, recommender.max_history)
+        options = (ranker.model, titles, clicks, ranker.settings.history_length)
         started = time.perf_counter()
         kept = score_clicks(*options, show_progress=show_progress)
         cached = (time.perf_counter() - started) / len(clicks)

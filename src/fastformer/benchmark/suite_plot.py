@@ -10,6 +10,7 @@ from typing import Any
 from fastformer.benchmark.comparing import LINEAR, in_order
 from fastformer.benchmark.measuring import machine_line
 from fastformer.benchmark.suite_report import Entries, called, entries_of, methods_of, sizes_of
+from fastformer.errors import extra
 from fastformer.plotting import COLORS, OURS, style
 from fastformer.tasks.classification.baselines import BASELINES
 
@@ -21,7 +22,8 @@ _GREY = "#555555"
 
 def plot_suite(result: dict[str, Any], path: Path) -> None:
     """Write the picture of a result that has a measurement as a PNG."""
-    from matplotlib.figure import Figure
+    with extra("plots"):
+        from matplotlib.figure import Figure
 
     panels = {size: entries_of(result["sets"], size) for size in sizes_of(result["sets"])}
     names = [name for name in result["sets"] if any(name in entries for entries in panels.values())]

@@ -1,5 +1,6 @@
 """The command line: a verb calls the function of the same name and prints what it returns."""
 
+import os
 import sys
 from io import TextIOWrapper
 from pathlib import Path
@@ -14,6 +15,7 @@ from fastformer.cli.reproduce import reproduce_app
 from fastformer.cli.runs import embed, evaluate, export, predict
 from fastformer.cli.train import train_app
 from fastformer.errors import Interrupted, UserError
+from fastformer.version import __version__
 
 app = typer.Typer(
     name="fastformer",
@@ -28,6 +30,20 @@ app = typer.Typer(
 app.add_typer(train_app, name="train")
 app.add_typer(bench_app, name="bench")
 app.add_typer(reproduce_app, name="reproduce")
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"fastformer {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None: ...
 
 
 @app.command()
@@ -65,13 +81,18 @@ for _verb in (evaluate, predict, embed, recommend, ensemble, summarize, explain,
 
 
 def main() -> None:
-    """Entry point: a user's mistake is one line and exit code 2, Ctrl-C is 130."""
+    """Entry point: a user's mistake is one line and exit code 2, Ctrl-C is 130.
+
+    With FASTFORMER_DEBUG=1 in the environment a mistake shows where it was noticed.
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # files are UTF-8 on every system; a terminal shows what it can
             stream.reconfigure(**({"errors": "backslashreplace"} if stream.isatty() else {"encoding": "utf-8"}))
     try:
         app()
     except UserError as error:
+        if os.environ.get("FASTFORMER_DEBUG"):
+            raise
         print(f"fastformer: {error}", file=sys.stderr)
         sys.exit(2)
     except Interrupted as stop:
@@ -82,6 +103,8 @@ def main() -> None:
             print("fastformer: stopped", file=sys.stderr)
         raise
     except OSError as error:  # the machine's word against it: no permission, a broken disk, …
+        if os.environ.get("FASTFORMER_DEBUG"):
+            raise
         what = f"{error.filename or 'the output'}: {error.strerror or error}"
         print(f"fastformer: {what}; check the place, its permissions and the space left", file=sys.stderr)
         sys.exit(2)

@@ -28,11 +28,11 @@ bench_app = typer.Typer(
 def bench_speed(
     output: Annotated[Path, typer.Option(help="Folder for speed.json, speed.md and two plots.")] = Path("runs/speed"),
     lengths: Annotated[
-        str, typer.Option(help="Tokens to a text.")
+        str, typer.Option(help="Tokens per text.")
     ] = "128,256,512,1024,2048,4096,8192,16384,32768,65536",
     mixers: Annotated[str | None, typer.Option(help="Names with commas between them [default: all].")] = None,
     tokens: Annotated[
-        int, typer.Option(min=1, help="Tokens to a batch: texts times length, at least one text.")
+        int, typer.Option(min=1, help="Tokens per batch: texts times length, at least one text.")
     ] = 65536,
     repetitions: Repetitions = 5,
     time_budget: Annotated[float, typer.Option(min=0, help="Seconds that one step may take.")] = 30,
@@ -80,7 +80,7 @@ def bench_speed(
 def bench_complexity(
     width: Annotated[int, typer.Option(min=1, help="Width of a token vector.")] = 256,
     heads: Annotated[int, typer.Option(min=1, help="Heads; they divide the width.")] = 16,
-    length: Annotated[int, typer.Option(min=1, help="Tokens to a text.")] = 1024,
+    length: Annotated[int, typer.Option(min=1, help="Tokens per text.")] = 1024,
     output: Annotated[
         Path | None, typer.Option(help="Folder for complexity.json and complexity.md [default: only print].")
     ] = None,
@@ -102,8 +102,8 @@ def bench_complexity(
 @bench_app.command("peers")
 def bench_peers(
     output: Annotated[Path, typer.Option(help="Folder for peers.json and peers.md.")] = Path("runs/peers"),
-    lengths: Annotated[str, typer.Option(help="Tokens to a document.")] = "512,4096,16384",
-    tokens: Annotated[int, typer.Option(min=1, help="Tokens to a batch, at least one document.")] = 16384,
+    lengths: Annotated[str, typer.Option(help="Tokens per document.")] = "512,4096,16384",
+    tokens: Annotated[int, typer.Option(min=1, help="Tokens per batch, at least one document.")] = 16384,
     repetitions: Repetitions = 5,
     time_budget: Annotated[
         float, typer.Option(min=0, help="Seconds; a model whose first batch takes longer is measured by it alone.")
@@ -176,7 +176,7 @@ def bench_long(
 @bench_app.command("pipeline")
 def bench_pipeline(
     run: RunFolder,
-    data: Annotated[str, typer.Argument(metavar="FILE", help="A table, or a .txt of one text a line; read twice.")],
+    data: Annotated[str, typer.Argument(metavar="FILE", help="A table, or a .txt of one text per line; read twice.")],
     output: Annotated[Path | None, typer.Option(help="Folder for pipeline.json [default: only print].")] = None,
     threads: Threads = None,
 ) -> None:
@@ -194,7 +194,7 @@ def bench_classifiers(
     output: Annotated[Path, typer.Option(help="Folder for classifiers.json and classifiers.md.")] = Path(
         "runs/classifiers"
     ),
-    rows: Annotated[int | None, typer.Option(min=2, help="Train on so many rows, drawn by seed.")] = None,
+    rows: Annotated[int | None, typer.Option(min=2, help="Train on this many rows, drawn by seed.")] = None,
     merge: Annotated[list[str] | None, typer.Option(help="NAME=LABEL,LABEL,…: these labels become one.")] = None,
     init: Annotated[
         list[str] | None, typer.Option(help="NAME=PATH: also train ours from this start, as `train --init PATH`.")
@@ -246,7 +246,7 @@ def bench_suite(
         str, typer.Option(help="Numbers of training rows, drawn by seed, with commas: 300,1000,all.")
     ] = "all",
     test_rows: Annotated[
-        int | None, typer.Option(min=1, help="Score on so many test rows at most, drawn by seed.")
+        int | None, typer.Option(min=1, help="Score on this many test rows at most, drawn by seed.")
     ] = None,
     methods: Annotated[str | None, typer.Option(help="Parts of names, with commas [default: all methods].")] = None,
     text_column: TextColumn = None,
@@ -315,7 +315,7 @@ def bench_recommendation(
     seed: Seed = 0,
     threads: Threads = None,
 ) -> None:
-    """What it is worth to encode each news once: scoring as `evaluate` does, against encoding for each impression."""
+    """Scoring with each article encoded once, as `evaluate` does, against encoding for each impression."""
     from fastformer.benchmark.recommendation import recommendation
     from fastformer.run_folder import open_run
 

@@ -11,16 +11,18 @@ from fastformer.cli.options import Beams, Json, RunFolder, print_json
 def recommend(
     run: RunFolder,
     history: Annotated[
-        str, typer.Option(metavar="ID,ID,…", help="News that were clicked, oldest first; leave out for a new user.")
+        str, typer.Option(metavar="ID,ID,…", help="Ids of clicked articles, oldest first; leave it out for a new user.")
     ] = "",
-    top: Annotated[int, typer.Option(min=1, help="How many news to print.")] = 10,
+    top: Annotated[int, typer.Option(min=1, help="How many articles to print.")] = 10,
     news: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Folder of MIND to choose from [default: the news of the training]."),
+        typer.Option(
+            metavar="DIR", help="Folder of MIND whose articles to choose from [default: those of the training]."
+        ),
     ] = None,
     json_: Json = False,
 ) -> None:
-    """Recommend news to somebody who clicked some: the best ones, with their titles.
+    """Recommend articles to somebody by what they clicked before: the best ones, with their titles.
 
     Example: `fastformer recommend runs/news --history N1012,N57 --top 5`
     """

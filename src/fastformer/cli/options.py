@@ -50,16 +50,9 @@ AnyLabelColumn = Annotated[
     ),
 ]
 Beams = Annotated[int | None, typer.Option(min=1, help="Beam size [default: the preset's, or the run's].")]
-Language = Annotated[
-    str | None,
-    typer.Option(
-        help="A two-letter code. en: words are stemmed for ROUGE; else they are not [default: en, unless more than 1% "
-        "of the letters have accents or are of another script]."
-    ),
-]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as `fastformer train` leaves it.")]
 Texts = Annotated[
-    str, typer.Argument(metavar="FILE", help="A table, a .txt of one text a line, or - for standard input.")
+    str, typer.Argument(metavar="FILE", help="A table, a .txt of one text per line, or - for standard input.")
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted training in --output.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is in --output when done.")]
@@ -88,13 +81,18 @@ _SHORT = {  # a terminal has 80 columns
 }
 
 
+def split_commas(given: list[str] | None) -> tuple[str, ...]:
+    """The values of an option that takes several: `a,b`, or given several times."""
+    return tuple(part.strip() for one in given or () for part in one.split(","))
+
+
 def print_json(result: Any) -> None:
     """Print a result for other programs."""
     print(json.dumps(result, indent=2, ensure_ascii=False))
 
 
 def print_table(title: str, rows: dict[str, dict[str, float]], columns: tuple[str, ...]) -> None:
-    """Print scores for people: a row a name."""
+    """Print scores for people: one row per name."""
     table = Table(title=escape(title), title_justify="left")
     table.add_column("")
     for column in columns:
@@ -109,23 +107,6 @@ def print_shown(shown: Any) -> None:
     print_table(shown.title, shown.rows, shown.columns)
     if shown.note:
         print(shown.note)
-
-
-def print_summaries(title: str, result: dict[str, Any]) -> None:
-    """Print ROUGE for people: a row a way to write summaries, half its 95% interval beside each mean."""
-    from fastformer.tasks.summarization.metrics import ROUGE
-
-    table = Table(title=f"{escape(title)}, {result['rows']:,} documents", title_justify="left")
-    table.add_column("")
-    for name in ROUGE.values():
-        table.add_column(name.replace("ROUGE", "R"), justify="right")
-    for name, found in result["summaries"].items():
-        half = {one: (high - low) / 2 for one, (low, high) in found["intervals"].items()}
-        table.add_row(escape(name), *(f"{found[one]:.2f} ± {half[one]:.2f}" for one in ROUGE))
-    Console().print(table)
-    stemming = "stemmed" if result["language"] == "en" else "not stemmed"
-    print(f"± is half a 95% interval; words are {stemming}. ", end="")
-    print(f"Beam {result['beams']}, {result['documents_per_second']:.1f} documents a second.")
 
 
 def _cell(value: float | str | None) -> str:

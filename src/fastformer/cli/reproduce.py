@@ -27,7 +27,7 @@ ScaleName = Annotated[str, typer.Option(help="full: the paper's settings; cpu: r
 Seeds = Annotated[
     int | None, typer.Option(min=1, help="Runs of a kind, with seeds 0, 1, … [default: full 5, cpu 3, small 2].")
 ]
-Draws = Annotated[int | None, typer.Option(min=1, help="Average the length over so many draws of the rows.")]
+Draws = Annotated[int | None, typer.Option(min=1, help="Average the length over this many draws of the rows.")]
 Glove = Annotated[str | None, typer.Option(help="GloVe file (text, .gz or .zip) that word vectors start from.")]
 DataSeed = Annotated[int, typer.Option(min=0, help="Seed of the rows drawn and of random splits.")]
 KeepModels = Annotated[

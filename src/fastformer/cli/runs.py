@@ -1,7 +1,8 @@
-"""Verbs for a run of any task."""
+"""Verbs for a run of any task. What only some tasks have an option for, their declarations say."""
 
+import inspect
 import sys
-from contextlib import nullcontext
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,105 +21,110 @@ from fastformer.cli.options import (
     Texts,
     print_json,
     print_shown,
-    print_summaries,
     print_table,
+    split_commas,
 )
-from fastformer.errors import UserError
-from fastformer.tasks.base import declared, get_task
+from fastformer.cli.train import option_parameter
+from fastformer.engine.settings import options_of
+from fastformer.tasks.base import declared
 
-RunBeams = Annotated[int | None, typer.Option(min=1, help="Summarization: beam size [default: the run's].")]
+
+def with_task_options(verb: str) -> Callable:
+    """Add the options that tasks have for a verb (`predicting`, `evaluating`) to a function's own."""
+
+    def extend(function: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(function, eval_str=True).parameters.values()
+        found: dict[str, tuple[Any, list[str]]] = {}
+        for task in declared().values():
+            for name, about in options_of(getattr(task, verb)).items():
+                found.setdefault(name, (about, []))[1].append(task.name)
+        more = [
+            option_parameter(name, kind, option, about=f"{', '.join(tasks).capitalize()}: ")
+            for name, ((kind, option), tasks) in found.items()
+        ]
+        kept = [one for one in own if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*kept, *more)]
+        )
+        function.__annotations__ = {}  # those of the signature count
+        return function
+
+    return extend
 
 
+def _with_lines(doc: str | None, lines: list[str]) -> str:
+    """A docstring with further paragraphs, those of the tasks."""
+    return "\n\n".join([inspect.cleandoc(doc or ""), *filter(None, lines)])
+
+
+@with_task_options("evaluating")
 def evaluate(
     run: RunFolder,
     data: Annotated[str, typer.Argument(metavar="FILE", help=DATA_HELP)],
     text_column: AnyTextColumn = None,
     label_column: AnyLabelColumn = None,
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Classification: write report.md, report.json and a picture here: precision, recall and F1 of each "
-            "class, and which classes are confused; for numbers, predicted against true.",
-        ),
-    ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="Conversion: write a plot (.png) of how far the probabilities are right.")
-    ] = None,
-    language: Annotated[
-        str | None,
-        typer.Option(help="Summarization: a two-letter code; words are stemmed if it is en [default: the run's]."),
-    ] = None,
-    beams: RunBeams = None,
     json_: Json = False,
+    **options: Any,
 ) -> None:
     """Score a trained model on labelled data.
 
-    Accuracy, macro-F, and ECE, the expected calibration error: how far probabilities are from how often they are right.
-    For at most 20 classes, each class is shown too.
-
-    A summarizer's summaries are scored by ROUGE, beside the first sentences of an article and random ones.
-
-    Columns are those of the training unless given.
+    A classifier's accuracy, macro-F, and ECE, the expected calibration error: how far probabilities are from how often
+    they are right. A summarizer's summaries are scored by ROUGE, beside the first sentences of an article and random
+    ones. Columns are those of the training unless given.
     """
-    opened, task = _open(run)
+    from fastformer.run_folder import open_run
+    from fastformer.tasks.base import get_task
+    from fastformer.tasks.verbs import evaluate
+
+    opened = open_run(run)
     columns = {"text_column": text_column, "label_column": label_column}
-    own = _only_for(opened, "conversion", plot=plot) | _only_for(opened, "classification", report=report)
-    if opened.task == "classification":
-        own["by_class"] = not json_
-    own |= _only_for(opened, "summarization", language=language, beams=beams)
-    result = task.evaluate(opened, data, **columns, **own, show_progress=not json_)
+    result = evaluate(opened, data, **columns, **options, show_progress=not json_)
     if json_:
         return print_json(result)
-    if opened.task == "summarization":
-        return print_summaries(data, result)
-    if opened.task in declared():
-        for table in get_task(opened.task).evaluated_tables(result, data):
-            print_shown(table)
-        if report is not None:
-            print(f"The report is {report / 'report.md'}.")
-        return
-    said = ("without_positive", "one_class")  # in a line of their own
-    print_table(data, {str(run): result}, tuple(name for name in result if name not in said))
+    for table in get_task(opened.task).evaluated_tables(result, data):
+        print_shown(table)
 
 
+@with_task_options("predicting")
 def predict(
     run: RunFolder,
     data: Texts = "-",
-    output: Annotated[Path | None, typer.Option(help="Write here instead of to standard output.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write here instead of to standard output: .jsonl, .json or .txt for JSON lines, .csv or .parquet for "
+            "a table."
+        ),
+    ] = None,
     text_column: AnyTextColumn = None,
     format: InputFormat = None,
-    top: Annotated[
-        int | None,
-        typer.Option(metavar="K", help="Classification: only the K largest probabilities, in falling order."),
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN,…", help="Write these fields of the input beside each answer, such as an id."),
     ] = None,
-    beams: RunBeams = None,
+    keep_all: Annotated[bool, typer.Option("--keep-all", help="Write all fields of the input.")] = False,
+    **options: Any,
 ) -> None:
-    """Predict labels: one JSON object per line with the label and all probabilities, in input order.
+    """Answer every example: one JSON object per line, in input order.
 
-    Example: `fastformer predict runs/reviews new.csv > labels.jsonl`
-
-    A recommender reads a folder of MIND and writes the leaderboard's `prediction.txt`, and its .zip beside --output.
-
-    A summarizer writes the summary of each article and its score, the mean log-probability of the summary's words.
+    Example: `fastformer predict runs/reviews new.csv --keep id --output labels.csv`
     """
-    opened, task = _open(run)
-    own = _only_for(opened, "classification", top=top) | _only_for(opened, "summarization", beams=beams)
-    from fastformer.files import writing_text
+    from fastformer.tasks.verbs import predict
 
-    destination = nullcontext(sys.stdout) if output is None else writing_text(output)
-    with destination as out:
-        task.predict(
-            opened,
-            data,
-            out,
-            text_column=text_column,
-            format=_format(data, format),
-            **own,
-            show_progress=output is not None or not sys.stdout.isatty(),
-        )
-    if output is not None and hasattr(task, "zip_prediction"):
-        task.zip_prediction(output)
+    predict(
+        run,
+        data,
+        output,
+        text_column=text_column,
+        format=_format(data, format),
+        keep=split_commas(keep),
+        keep_all=keep_all,
+        **options,
+        show_progress=output is not None or not sys.stdout.isatty(),
+    )
+
+
+predict.__doc__ = _with_lines(predict.__doc__, [one.predict_help for one in declared().values()])
 
 
 def embed(
@@ -129,17 +135,20 @@ def embed(
     format: InputFormat = None,
     json_: Json = False,
 ) -> None:
-    """Turn texts into vectors: one row a text, in input order.
+    """Turn texts into vectors: one row per text, in input order."""
+    from fastformer.tasks.verbs import embed
 
-    A classifier's are its text vectors, a recommender's those of news, a summarizer's the mean of the encoder's.
-    """
-    opened, task = _open(run)
-    count, width = task.embed(
-        opened, data, output, text_column=text_column, format=_format(data, format), show_progress=not json_
+    count, width = embed(
+        run, data, output, text_column=text_column, format=_format(data, format), show_progress=not json_
     )
     if json_:
         return print_json({"rows": count, "width": width, "output": str(output)})
     print(f"{count:,} vectors of width {width} in {output}.")
+
+
+embed.__doc__ = _with_lines(
+    embed.__doc__, [f"A vector is {'; '.join(one.embed_help for one in declared().values() if one.embed_help)}."]
+)
 
 
 def export(
@@ -184,22 +193,6 @@ def export(
     sizes = f"{result['megabytes']:.1f} MB (the run: {result['megabytes_of_run']:.1f} MB)"
     print(f"{sizes}; outputs on random texts differ by {result['largest_difference']:.0e}. ", end="")
     print(f"The export is in {result['output']}.")
-
-
-def _open(folder: Path) -> tuple[Any, Any]:
-    from fastformer.run_folder import open_run
-    from fastformer.tasks import task_module
-
-    run = open_run(folder)
-    return run, task_module(run.task)
-
-
-def _only_for(run: Any, task: str, **options: Any) -> dict[str, Any]:
-    """Those options of one task that are given; they are an error with a run of another."""
-    given = {name: value for name, value in options.items() if value is not None}
-    if given and run.task != task:
-        raise UserError(f"--{next(iter(given))}: a run of {run.task} has no use for it; only {task} has")
-    return given
 
 
 def _format(data: str, format: Format | None) -> str | None:

@@ -19,7 +19,7 @@ import re
 import sys
 import sysconfig
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from hashlib import blake2b
 from importlib import metadata
@@ -32,7 +32,8 @@ from fastformer.data.tables import Row
 from fastformer.errors import UserError
 from fastformer.files import cache_folder
 
-# Label, which is also the name on the package index -> import name. All come with `pip install fastformer`.
+# Label, which is also the name on the package index -> import name. Those that are not installed are left out: nltk and
+# pandas come with extras of this package, the others with `pip install fastformer`.
 LIBRARIES = {
     "huggingface-hub": "huggingface_hub",
     "networkx": "networkx",
@@ -108,7 +109,7 @@ def split_of(module: str) -> str:
 @cache
 def _load() -> dict[str, list[tuple[str, str]]]:
     """The corpus from the cache folder, else built and left there; a cache that cannot be used is no error."""
-    versions = [sys.version] + [metadata.version(name) for name in LIBRARIES if LIBRARIES[name] and _root(name)]
+    versions = [sys.version] + [f"{name} {metadata.version(name)}" for name in _installed() if LIBRARIES[name]]
     key = _hash(Path(__file__).read_text("utf-8") + " ".join(versions))
     folder = cache_folder()
     path = folder / f"builtin-{key:016x}.json.gz"
@@ -133,7 +134,7 @@ def _build() -> dict[str, list[tuple[str, str]]]:
     try:
         for split, share in ROWS_PER_LIBRARY.items():
             corpus[split] = []
-            for library in LIBRARIES:
+            for library in _installed():
                 texts = (mask_names(found.text) for found in docstrings(library, split))
                 fresh = (text for text in texts if not _is_copy(text, seen))
                 corpus[split] += ((text, library) for text in islice(fresh, share))
@@ -141,6 +142,19 @@ def _build() -> dict[str, list[tuple[str, str]]]:
         if collecting:
             gc.enable()
     return corpus
+
+
+def need_libraries(libraries: Iterable[str]) -> None:
+    """An error in one line if one of these libraries is not installed."""
+    if missing := [library for library in libraries if library not in _installed()]:
+        raise UserError(
+            f"builtin: needs the docstrings of {' and '.join(missing)}; run: pip install {' '.join(missing)}"
+        )
+
+
+def _installed() -> list[str]:
+    """The libraries whose sources are here."""
+    return [library for library, package in LIBRARIES.items() if package is None or importlib.util.find_spec(package)]
 
 
 def _root(library: str) -> str:

@@ -1,6 +1,6 @@
 """The readers: what a file, a folder or a dataset holds -> records (where, text, …, label), a few at a time.
 
-Files are CSV, TSV, JSONL, a JSON array, Parquet, or one text a line, all of them plain or .gz; CSV and TSV have a
+Files are CSV, TSV, JSONL, a JSON array, Parquet, or one text per line, all of them plain or .gz; CSV and TSV have a
 header and quote fields by `"`. A folder holds LABEL/*.txt, or was saved by `datasets`; datasets also come from the
 Hub. A reader finds the columns, asks `choose` which of them to read, and yields their values as they are, except that
 class numbers of `datasets` become names. `where` is the file and the line or row, for whoever finds a value wrong.
@@ -21,7 +21,8 @@ from pathlib import Path
 from shutil import copyfileobj
 from typing import Any, Literal
 
-from fastformer.errors import UserError
+from fastformer.data.keeping import KeepingColumns
+from fastformer.errors import UserError, extra
 
 Format = Literal["csv", "tsv", "jsonl", "json", "parquet", "lines"]
 STANDARD_INPUT = "standard input"  # what errors call it
@@ -234,6 +235,8 @@ def picker(choose: Choose) -> Callable[[str, Any], Record]:
         if type(record) is not dict:
             raise UserError(f'{where}: {kind_of(record)}, not a JSON object; write {{"COLUMN": value, …}}')
         columns = columns or choose(list(record))
+        if isinstance(choose, KeepingColumns):
+            choose.object = record
         *texts, label = map(record.get, columns)
         return where, *(whole_characters(text) if type(text) is str else text for text in texts), label
 
@@ -257,7 +260,7 @@ def _read_parquet(file: io.BufferedReader, name: str, choose: Choose) -> Iterato
     try:
         table = pq.ParquetFile(file)
         chosen = choose(table.schema_arrow.names)
-        batches = table.iter_batches(batch_size=_BATCH, columns=[column for column in chosen if column is not None])
+        batches = table.iter_batches(batch_size=_BATCH, columns=_distinct(chosen))
         yield from _number_rows(name, (batch.to_pydict() for batch in batches), chosen, table.schema_arrow)
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{name}: not a readable Parquet file ({_reason(error)}); write or download it again") from None
@@ -268,7 +271,8 @@ def _read_parquet(file: io.BufferedReader, name: str, choose: Choose) -> Iterato
 
 def read_saved(path: str, split: str | None, choose: Choose) -> Iterator[Record]:
     """The records of a folder saved by `datasets`."""
-    from datasets import load_from_disk
+    with extra("hub"):
+        from datasets import load_from_disk
 
     try:
         dataset = load_from_disk(path)
@@ -279,7 +283,8 @@ def read_saved(path: str, split: str | None, choose: Choose) -> Iterator[Record]
 
 def read_hub(name: str, split: str | None, choose: Choose) -> Iterator[Record]:
     """The records of a dataset on the Hub."""
-    import datasets
+    with extra("hub"):
+        import datasets
     from huggingface_hub import HfApi
     from huggingface_hub.errors import RepositoryNotFoundError
 
@@ -309,8 +314,13 @@ def _read_dataset(dataset: Any, name: str, split: str | None, choose: Choose) ->
             )
         dataset = dataset[split]
     chosen = choose(dataset.column_names)
-    dataset = dataset.with_format(None).select_columns([column for column in chosen if column is not None])
+    dataset = dataset.with_format(None).select_columns(_distinct(chosen))
     yield from _number_rows(name, dataset.iter(_BATCH), chosen, dataset.features.arrow_schema)
+
+
+def _distinct(chosen: tuple[str | None, ...]) -> list[str]:
+    """The columns to read; one that is kept may be the text too."""
+    return list(dict.fromkeys(column for column in chosen if column is not None))
 
 
 def _number_rows(name: str, batches: Iterator[dict], chosen: tuple[str | None, ...], schema: Any) -> Iterator[Record]:
@@ -318,7 +328,8 @@ def _number_rows(name: str, batches: Iterator[dict], chosen: tuple[str | None, .
     *texts, label = chosen
     names = None
     if label is not None and b"huggingface" in (schema.metadata or {}):
-        from datasets import ClassLabel, Features
+        with extra("hub"):
+            from datasets import ClassLabel, Features
 
         feature = Features.from_arrow_schema(schema)[label]
         feature = getattr(feature, "feature", feature)  # of a list: what it is a list of

@@ -7,7 +7,7 @@ import gzip
 import io
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from shutil import copyfileobj
@@ -22,15 +22,22 @@ Object = tuple[str, dict[str, Any]]  # where it stands (file and line or row), a
 
 
 def read_objects(
-    source: str | Path, needed: Sequence[str], optional: Sequence[str] = (), first: Sequence[str] = ()
+    source: str | Path, needed: Sequence[str], optional: Sequence[str] | None = (), first: Sequence[str] = ()
 ) -> Iterator[Object]:
     """The rows of a .jsonl or .parquet file (`-`: JSONL from standard input); each has all of `needed`.
 
     The first row has all of `first` too: these columns exist, and a later row may leave them out. Of Parquet only the
-    columns that are named here are read.
+    columns that are named here are read; `optional` may be None: all of them.
     """
     name = "standard input" if str(source) == "-" else str(source)
     return guard(name, _read(str(source), name, needed, optional, first))
+
+
+def given_objects(
+    records: Iterable[dict[str, Any]], needed: Sequence[str], first: Sequence[str] = ()
+) -> Iterator[Object]:
+    """Dictionaries as if they were read from a file."""
+    return _checked(((f"example {number}", record) for number, record in enumerate(records, 1)), needed, first)
 
 
 def missing_column(where: str, column: str, found: Sequence[str]) -> UserError:
@@ -40,10 +47,10 @@ def missing_column(where: str, column: str, found: Sequence[str]) -> UserError:
 
 
 def _read(
-    source: str, name: str, needed: Sequence[str], optional: Sequence[str], first: Sequence[str]
+    source: str, name: str, needed: Sequence[str], optional: Sequence[str] | None, first: Sequence[str]
 ) -> Iterator[Object]:
     if source == "-":
-        yield from _at_least_one(name, _read_lines(standard_input(), name, needed, first))
+        yield from _at_least_one(name, _checked(_read_lines(standard_input(), name), needed, first))
         return
     if not Path(source).is_file():
         raise UserError(f"{source}: no such file; give a .jsonl or .parquet file")
@@ -60,7 +67,7 @@ def _read(
                 file = unzipped
             rows = _read_parquet(file, name, (*needed, *first), optional)
         else:
-            rows = _read_lines(file, name, needed, first)
+            rows = _checked(_read_lines(file, name), needed, first)
         yield from _at_least_one(name, rows)
 
 
@@ -72,18 +79,21 @@ def _at_least_one(name: str, rows: Iterator[Object]) -> Iterator[Object]:
         raise UserError(f"{name}: no rows; give a file with at least one")
 
 
-def _read_lines(
-    file: io.BufferedReader | gzip.GzipFile, name: str, needed: Sequence[str], first: Sequence[str]
-) -> Iterator[Object]:
+def _read_lines(file: io.BufferedReader | gzip.GzipFile, name: str) -> Iterator[tuple[str, Any]]:
     for number, line in enumerate(decode(file, name), 1):
         if line.isspace():
             continue
         where = f"{name}, line {number}"
         try:
-            record = json.loads(line)
+            yield where, json.loads(line)
         except (ValueError, RecursionError) as error:
             reason = getattr(error, "msg", "nested too deeply")
             raise UserError(f"{where}: broken JSON ({reason}); every line must hold one whole object") from None
+
+
+def _checked(records: Iterable[tuple[str, Any]], needed: Sequence[str], first: Sequence[str]) -> Iterator[Object]:
+    """The records, each of which must be an object and have its columns."""
+    for where, record in records:
         if type(record) is not dict:
             raise UserError(f"{where}: {kind_of(record)}, not a JSON object")
         for column in (*needed, *first):
@@ -93,7 +103,7 @@ def _read_lines(
         yield where, record
 
 
-def _read_parquet(file: Any, name: str, needed: Sequence[str], optional: Sequence[str]) -> Iterator[Object]:
+def _read_parquet(file: Any, name: str, needed: Sequence[str], optional: Sequence[str] | None) -> Iterator[Object]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -103,7 +113,7 @@ def _read_parquet(file: Any, name: str, needed: Sequence[str], optional: Sequenc
         for column in needed:
             if column not in found:
                 raise missing_column(name, column, found)
-        columns = [column for column in (*needed, *optional) if column in found]
+        columns = [column for column in found if optional is None or column in (*needed, *optional)]
         number = 0
         for batch in table.iter_batches(batch_size=ROWS_AT_ONCE, columns=columns):
             for record in batch.to_pylist():

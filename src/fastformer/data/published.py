@@ -1,6 +1,6 @@
 """The paper's classification datasets as they are published -> records (where, text, …, label), told by their content.
 
-    Amazon   one JSON object a line (.json, plain or .gz), with reviewText, overall (1.0 to 5.0) and more
+    Amazon   one JSON object per line (.json, plain or .gz), with reviewerID, asin, reviewText, overall (1.0 to 5.0), …
     IMDB     pos/ID_RATING.txt and neg/ID_RATING.txt (unsup/ is left out), or train/ and test/ with such folders in them
     MIND     news.tsv without a header: id, category, subcategory, title, abstract, url and two lists of entities; a
              folder with news.tsv in it, or in the folders in it (each id is read once)
@@ -32,10 +32,11 @@ from typing import Any
 from fastformer.data.formats import Choose, Record, decode, opened, picker
 from fastformer.errors import UserError
 from fastformer.files import digest
-from fastformer.progress import say
+from fastformer.progress import how_many, say
 
 Reader = Callable[[Choose], Iterator[Record]]
 
+_AMAZON_KEYS = {"reviewerID", "asin", "reviewText", "overall"}
 _RATED = re.compile(r"\d+_(\d+)\.txt")
 _NEWS_FIELDS = 8
 _SPLITS = ("train", "test")
@@ -52,10 +53,8 @@ def published_reader(path: str, split: str | None = None) -> Reader | None:
             if split not in _SPLITS:
                 raise UserError(f"{path}: splits found: {', '.join(_SPLITS)}; name one, as in {path}:train")
             return partial(_read_imdb, Path(path) / split)
-    elif path.lower().removesuffix(".gz").endswith((".json", ".jsonl")):
-        start = _first_line(path)
-        if b"reviewText" in start and b"overall" in start and not start.lstrip().startswith(b"["):
-            return partial(_read_amazon, path)
+    elif path.lower().removesuffix(".gz").endswith((".json", ".jsonl")) and _is_review(_object(_first_line(path))):
+        return partial(_read_amazon, path)
     return None
 
 
@@ -135,6 +134,14 @@ def _read_amazon(path: str, choose: Choose) -> Iterator[Record]:
     left_out.say(path, number, "lines")
 
 
+def _is_review(record: dict | None) -> bool:
+    """Whether the first line is one of Amazon's: a text that only mentions these names, or a user's own table, is not.
+
+    What is told so is read leniently: lines that do not fit are left out.
+    """
+    return record is not None and record.keys() >= _AMAZON_KEYS
+
+
 def _object(line: bytes) -> dict | None:
     """The object of a line: JSON, or a Python literal as the older files of the same source have."""
     for parse in (json.loads, lambda line: ast.literal_eval(line.decode().strip())):
@@ -208,7 +215,8 @@ def _read_mind(files: list[Path], choose: Choose) -> Iterator[Record]:
     source = files[0] if len(files) == 1 else files[0].parent.parent
     left_out.say(source, number, "lines")
     if without_body and "text" in chosen:
-        _say_once(f"{source}: {without_body:,} of {len(seen):,} news have no body; title and abstract stand for it.")
+        without = how_many(without_body, "articles", "have", len(seen))
+        _say_once(f"{source}: {without} no body; title and abstract stand in.")
 
 
 def _bodies(news: Path) -> Callable[[str], str | None] | None:

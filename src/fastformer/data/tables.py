@@ -1,17 +1,16 @@
 """A source -> rows (text, label), a few at a time, so that a table may be larger than memory.
 
 A source is a CSV, TSV, JSONL (.jsonl, .ndjson, .json; a JSON array too) or Parquet file, plain or .gz; a .txt file of
-one text a line (no labels); a folder of LABEL/*.txt; `-`, standard input; Amazon reviews, IMDB or MIND as published; a
-folder saved by `datasets`; `builtin`, the built-in corpus; or the name of a dataset on the Hub. The last three and IMDB
-may have splits: `NAME:SPLIT` picks one. A string joins several labels by `|`. `--text-column title,body` makes one text
-of several columns, with a blank line between them; what is empty or missing is left out. In Python a source may also be
-an iterable of dictionaries.
+one text per line (no labels); a folder of LABEL/*.txt; `-`, standard input; Amazon reviews, IMDB or MIND as published;
+a folder saved by `datasets`; `builtin`, the built-in corpus; or the name of a dataset on the Hub. The last three and
+IMDB may have splits: `NAME:SPLIT` picks one. A string joins several labels by `|`. `--text-column title,body` makes one
+text of several columns, with a blank line between them; what is empty or missing is left out. In Python a
+source may also be an iterable of dictionaries.
 
 `formats.py` and `published.py` read what a source holds; here the source is told by its name, the columns are chosen,
 and every value is checked and converted. Whatever is wrong is said in one line with its file and line.
 """
 
-import itertools
 import math
 import os
 import re
@@ -36,8 +35,10 @@ from fastformer.data.formats import (
     read_stream,
     standard_input,
 )
+from fastformer.data.keeping import Fields, Keep, KeepingColumns
 from fastformer.data.published import published_reader
 from fastformer.errors import UserError
+from fastformer.progress import say
 
 LabelKind = Literal["single", "multi", "number", "none"]
 Source = str | Path | Iterable[dict[str, Any]]
@@ -75,6 +76,7 @@ BETWEEN_COLUMNS = "\n\n"
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 _FILE_SUFFIX = re.compile(r"\.[A-Za-z]\w{0,7}$")
+_EARLY_ROWS = 1000  # several labels in one of these surprise nobody
 _MISSING = "the label is missing; fill it in or remove the row"
 
 
@@ -105,9 +107,23 @@ def read_rows(
     or are not read at all ("none"). `format` is for standard input and for files whose name does not say it; `split`
     is the split to use where the source has several and does not name one itself.
     """
-    converters = {"single": _one_label, "multi": _several_labels, "number": _number, "none": lambda value: None}
+    converters = {"single": _one_label, "multi": _several_labels, "number": _number, "none": _no_label}
     records = _open(source, text_column, label_column, label_kind != "none", format, split)
     return _rows(called(source), records, converters[label_kind])
+
+
+def read_texts_with_fields(
+    source: str | Path,
+    keep: Keep,
+    *,
+    text_column: str | None = None,
+    format: Format | None = None,
+    split: str | None = None,
+) -> Iterator[tuple[Fields, Row]]:
+    """The rows of `source` without their labels, each with those fields of the input that are kept."""
+    columns = KeepingColumns(called(source), keep)
+    records = columns.without_fields(_open(source, text_column, None, False, format, split, columns))
+    return ((columns.fields, row) for row in _rows(called(source), records, _no_label))
 
 
 def detect_label_kind(
@@ -118,10 +134,15 @@ def detect_label_kind(
     format: Format | None = None,
     split: str | None = None,
 ) -> Literal["single", "multi"]:
-    """Say "multi" if one of the first thousand labels is a list, or a string that holds `|`; else "single"."""
+    """Say "multi" if any label is a list, or a string that holds `|`; else "single". All rows are looked at.
+
+    Where it shows late, most texts have one label and it may be a mistake in the file: one line says where.
+    """
     records = _open(source, text_column, label_column, True, format, split)
-    for *_, label in itertools.islice(records, 1000):
+    for number, (where, *_, label) in enumerate(records):
         if isinstance(label, list | tuple) or (isinstance(label, str) and LABEL_SEPARATOR in label):
+            if number >= _EARLY_ROWS:
+                say(f"{where}: the first row with several labels, so every text may have several.")
             return "multi"
     return "single"
 
@@ -158,6 +179,10 @@ def _one_text(values: list[Any]) -> str:
     if len(values) == 1:
         return given[0]
     return BETWEEN_COLUMNS.join(value for value in given if value and not value.isspace())
+
+
+def _no_label(value: Any) -> None:
+    return None
 
 
 def _one_label(value: Any) -> str:
@@ -258,8 +283,9 @@ def _open(
     with_label: bool,
     format: Format | None,
     split: str | None,
+    keeping: KeepingColumns | None = None,
 ) -> Iterator[Record]:
-    """The records of `source`, with text and label columns chosen."""
+    """The records of `source`, with text and label columns chosen, and those to keep before them."""
     choose = partial(_choose_columns, called(source), text_column, label_column, with_label)
     if not isinstance(source, str | Path):
         pick = picker(choose)
@@ -271,7 +297,7 @@ def _open(
 
         rows = builtin_rows(named_split if base else split or "train")
         return ((f"{name}, row {number}", *row) for number, row in enumerate(rows, 1))
-    return open_records(name, choose, with_label, format, split)
+    return open_records(name, keeping.beside(choose) if keeping else choose, with_label, format, split)
 
 
 def open_records(

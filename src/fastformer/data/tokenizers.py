@@ -22,7 +22,7 @@ from tokenizers import Encoding, Regex, Tokenizer, decoders, models, normalizers
 from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase, TokenizersBackend
 
 from fastformer.data import word_ids
-from fastformer.errors import UserError
+from fastformer.errors import UserError, extra
 
 KINDS = ("word", "pieces", "bpe", "nltk")
 CONTINUED = "##"  # before a piece that does not begin a word
@@ -323,7 +323,8 @@ def _nltk_tokenize() -> Callable[[str], list[str]]:
 
     (NLTK 3.10 runs each pattern under a time limit, so that a long text could fail on a busy machine.)
     """
-    from nltk.tokenize import NLTKWordTokenizer  # nltk takes a second to import
+    with extra("nltk"):
+        from nltk.tokenize import NLTKWordTokenizer  # nltk takes a second to import
 
     def plain(rule):
         pattern, replacement = rule
@@ -340,7 +341,8 @@ def _nltk_tokenize() -> Callable[[str], list[str]]:
 @cache
 def _punkt() -> Callable[[str], list[str]] | None:
     """NLTK's English sentence splitter, or None where its data is not installed."""
-    from nltk.tokenize import PunktTokenizer
+    with extra("nltk"):
+        from nltk.tokenize import PunktTokenizer
 
     try:
         return PunktTokenizer("english").tokenize

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyarrow import parquet
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from fastformer.data.batches import EncodedTexts, EncodedTextsWriter
@@ -19,7 +20,7 @@ from fastformer.data.tokenizers import KINDS, encode_batch, load_tokenizer, trai
 from fastformer.engine.settings import TaskSettings, unknown
 from fastformer.errors import UserError
 from fastformer.files import explain_full_disk
-from fastformer.inference import chunks
+from fastformer.inference import chunks, cut_note
 from fastformer.machine import peak_memory_gb
 from fastformer.mixers import available_mixers
 from fastformer.progress import progress_bar, say
@@ -42,7 +43,7 @@ class Trained:
     settings: TaskSettings
     record: dict[str, Any]  # run.json
     metrics: dict[str, Any]  # metrics.json
-    tables: dict[str, "pa.Table"] = field(default_factory=dict)  # NAME.parquet
+    tables: Mapping[str, "pa.Table"] = field(default_factory=dict)  # NAME.parquet
     name: str = "model"  # what messages call it
     run: Run | None = None
 
@@ -53,7 +54,32 @@ class Trained:
 
         settings = settings_of(run, declared()[run.task].settings)
         model, tokenizer = run.load_model(model_class), run.load_tokenizer()
-        return cls(model, tokenizer, settings, run.record, run.load_metrics(), name=str(run.folder), run=run)
+        tables = RunTables(run)
+        return cls(model, tokenizer, settings, run.record, run.load_metrics(), tables, str(run.folder), run)
+
+
+class RunTables(Mapping[str, "pa.Table"]):
+    """The tables that a run folder keeps, each read when it is asked for."""
+
+    def __init__(self, run: Run):
+        self.folder = run.folder
+        files = run.record.get("files") or (
+            path.name for path in run.folder.glob("*.parquet")
+        )  # older runs do not tell
+        self.names = [name.removesuffix(".parquet") for name in files if name.endswith(".parquet")]
+
+    def __getitem__(self, name: str) -> "pa.Table":
+        path = self.folder / f"{name}.parquet"
+        try:
+            return parquet.read_table(path)
+        except (OSError, ValueError) as error:  # Arrow's are ValueErrors
+            raise UserError(f"{path}: cannot be read ({' '.join(str(error).split())}); train the run again") from error
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
 
 
 def settings_of(run: Run, kind: type[TaskSettings]) -> TaskSettings:
@@ -140,7 +166,7 @@ class Workspace:
             written = writer.finish(None)
         if cut:
             where = "" if called is None else f"{called}: "
-            say(f"{where}{cut:,} of {len(written):,} texts were longer than {max_length:,} tokens and were cut.")
+            say(f"{where}{cut_note(cut, max_length, total=len(written))}")
         return written
 
     def train(self, model: PreTrainedModel, parts: "Parts", *, part: str = "", **other: Any) -> list[dict[str, Any]]:
@@ -207,7 +233,7 @@ def fit(task: "Task", data: Mapping[str, Iterable[Any]], settings: TaskSettings,
         **parts.about,
         "parameters": model.num_parameters(),
         "validation": validation,
-        "epochs": history,
+        "epochs": [{name: epoch[name] for name in parts.scores if name in epoch} for epoch in history],
     }
     record = {"task": task.name, **parts.settings.record(), **parts.record}
     return Trained(model.eval(), parts.tokenizer, parts.settings, record, metrics, parts.tables)

@@ -6,7 +6,7 @@
 
 A field without `option` is a key of presets and of the record only. Presets are data: `presets.toml` beside the task
 has one table per preset. `like` names another preset to start from, and a table `when.FIELD.VALUE` changes a preset
-where a field has that value:
+where a field has that value; `--preset FILE.toml` is a preset of one's own:
 
     [paper]
     max_length = 1024
@@ -17,9 +17,10 @@ Nothing here imports torch: `--help` must not wait for it.
 """
 
 import difflib
+import json
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import Field, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -34,6 +35,7 @@ class Option:
 
     help: str
     name: str | None = None  # on the command line, and as a key of run.json, where it is not the field's own
+    key: str | None = None  # of run.json, where it is neither
     also: tuple[str, ...] = ()  # further names on the command line
     least: float | None = None
     metavar: str | None = None
@@ -92,9 +94,8 @@ class TaskSettings:
         placed: dict[str, dict[str, Any]] = {"settings": {}, "data": {}, "record": {}}
         values = asdict(self)
         for one in fields(self):
-            about = one.metadata.get("option")
-            where, name = (about.place, about.name or one.name) if about else ("settings", one.name)
-            placed[where][name.replace("-", "_")] = values[one.name]
+            where, key = _place(one)
+            placed[where][key] = values[one.name]
         return {**placed["record"], "settings": placed["settings"], "data": placed["data"]}
 
     @classmethod
@@ -103,14 +104,21 @@ class TaskSettings:
         places = {"settings": record["settings"], "data": record.get("data", {}), "record": record}
         found = {}
         for one in fields(cls):
-            about = one.metadata.get("option")
-            where, name = (about.place, about.name or one.name) if about else ("settings", one.name)
-            if (key := name.replace("-", "_")) in places[where]:
+            where, key = _place(one)
+            if key in places[where]:
                 value = places[where][key]
                 found[one.name] = tuple(value) if isinstance(value, list) else value
         training = {name: value for name, value in found["training"].items() if name in _TRAINING}
         training |= {name: tuple(value) for name, value in training.items() if isinstance(value, list)}
         return cls(**found | {"training": TrainingSettings(**training)})
+
+
+def _place(one: Field) -> tuple[str, str]:
+    """Where run.json has a field, and under which key."""
+    about = one.metadata.get("option")
+    if about is None:
+        return "settings", one.name
+    return about.place, (about.key or about.name or one.name).replace("-", "_")
 
 
 _TRAINING = {one.name: one for one in fields(TrainingSettings)}
@@ -138,11 +146,18 @@ class Presets(Mapping[str, dict[str, Any]]):
         self.settings, self.path, self.borrowed = settings, path, borrowed
 
     def __getitem__(self, name: str) -> dict[str, Any]:
-        """The keys of a preset, with those of the preset that it is `like`."""
+        """The keys of a preset, with those of the preset that it is `like`.
+
+        A .toml file of one's own is like `default` unless it says otherwise; a .json file has all settings itself.
+        """
         tables = self._tables()
-        if name not in tables:
+        if name.endswith((".toml", ".json")):
+            own = _read_preset(Path(name))
+            own = {"like": "default", **own} if name.endswith(".toml") else own
+        elif name in tables:
+            own = dict(tables[name])
+        else:
             raise UserError(unknown("preset", name, list(tables)))
-        own = dict(tables[name])
         return own if "like" not in own else _merged(self[own.pop("like")], own)
 
     def __iter__(self):
@@ -168,13 +183,30 @@ class Presets(Mapping[str, dict[str, Any]]):
 
     def _made(self, keys: dict[str, Any]) -> TaskSettings:
         known = {one.name for one in fields(self.settings)}
-        if self.borrowed:
-            keys = {name: value for name, value in keys.items() if name in known}
+        for name in keys.keys() - known if not self.borrowed else ():
+            raise UserError(unknown("setting", name, sorted(known)))
+        keys = {name: value for name, value in keys.items() if name in known}
         keys = {name: tuple(value) if isinstance(value, list) else value for name, value in keys.items()}
         training = {
             name: tuple(value) if isinstance(value, list) else value for name, value in keys.pop("training", {}).items()
         }
+        for name in training.keys() - _TRAINING.keys():
+            raise UserError(unknown("setting of training", name, sorted(_TRAINING)))
         return self.settings(**keys, training=TrainingSettings(**training))
+
+
+def _read_preset(path: Path) -> dict[str, Any]:
+    """A preset of one's own: the keys of one, in a TOML or JSON file."""
+    try:
+        read = tomllib.loads if path.suffix == ".toml" else json.loads
+        found = read(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); give --preset a name, or a .toml file") from None
+    except ValueError as error:
+        raise UserError(f"{path}: is no {path.suffix[1:].upper()} ({error}); mend it") from None
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: is no table of settings; write NAME = VALUE lines")
+    return found
 
 
 def _merged(base: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from fastformer.mixers import bigbird  # isort: skip
 from fastformer.mixers import linformer  # isort: skip
 from fastformer.mixers import linear  # isort: skip
 from fastformer.mixers import poolingformer  # isort: skip
-from fastformer.mixers import fastformer  # isort: skip
+from fastformer.mixers import fastformer, fastformer_ablations  # isort: skip
 from fastformer.mixers import causal  # isort: skip
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "build_mixer",
     "causal",
     "fastformer",
+    "fastformer_ablations",
     "linear",
     "linformer",
     "longformer",

@@ -99,7 +99,7 @@ class CausalFastformerMixer(FastformerMixer):
 
     def _scores(self, linear: torch.nn.Linear, vectors: Tensor) -> Tensor:
         """w·vector / √d_h: (batch, heads, length, head size) -> (batch, heads, length)."""
-        score = self._score(linear, vectors.dtype) * self.head_size**-0.5
+        score = self._score(linear, vectors.dtype)
         if self.full_width:
             return F.linear(_merge(vectors), score).mT
         return (vectors @ score[..., None]).squeeze(-1)

@@ -1,4 +1,4 @@
-"""What a causal mixer asks of the place where it remembers earlier tokens; `modeling.cache` has one."""
+"""The interface through which a causal mixer remembers earlier tokens; `modeling.cache` implements it."""
 
 from typing import Protocol
 
@@ -6,13 +6,13 @@ from torch import Tensor
 
 
 class Memory(Protocol):
-    """The past of one layer for one batch of texts. A mixer uses the first method, or the other two."""
+    """The past of one layer for one batch of texts. A mixer uses either `append`, or `state` and `keep`."""
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Add keys and values (batch, heads, length, head size) to all earlier ones, and return all."""
+        """Add keys and values (batch, heads, length, head size) to the earlier ones, and return all of them."""
 
     def state(self) -> tuple[Tensor, Tensor] | None:
-        """The two tensors that were kept last; None at the start of a text."""
+        """The two tensors of the last call of `keep`; None at the start of a text."""
 
     def keep(self, query: Tensor, key: Tensor, tokens: int) -> None:
-        """Keep two tensors in place of the last ones, which say all there is to know after `tokens` more tokens."""
+        """Replace the state by two tensors: all that the mixer needs to know after reading `tokens` more tokens."""

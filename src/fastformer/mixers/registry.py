@@ -1,23 +1,24 @@
-"""The registry of token mixers: a name, and the class that implements it."""
+"""The registry of token mixers: a name, and what builds it from a configuration: a class, or a function."""
 
 from collections.abc import Callable
 from typing import Any
 
 from torch import nn
 
-_MIXERS: dict[str, type[nn.Module]] = {}
-_CAUSAL_MIXERS: dict[str, type[nn.Module]] = {}
+Builder = Callable[[Any], nn.Module]
+_MIXERS: dict[str, Builder] = {}
+_CAUSAL_MIXERS: dict[str, Builder] = {}
 
 
-def register(name: str, *, causal: bool = False) -> Callable[[type[nn.Module]], type[nn.Module]]:
-    """Class decorator: make a mixer buildable by `name`, as the method itself or as its causal form."""
+def register(name: str, *, causal: bool = False) -> Callable[[Builder], Builder]:
+    """Decorator: make a mixer buildable by `name`, as the method itself or as its causal form."""
     mixers = _CAUSAL_MIXERS if causal else _MIXERS
 
-    def add(mixer_class: type[nn.Module]) -> type[nn.Module]:
+    def add(builder: Builder) -> Builder:
         if name in mixers:
             raise ValueError(f"a mixer named {name!r} is registered already")
-        mixers[name] = mixer_class
-        return mixer_class
+        mixers[name] = builder
+        return builder
 
     return add
 

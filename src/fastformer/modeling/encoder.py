@@ -14,6 +14,7 @@ from transformers.utils import can_return_tuple, logging
 
 from fastformer.mixers import build_mixer
 from fastformer.mixers.fastformer import FastformerMixer
+from fastformer.mixers.fastformer_ablations import FastformerAblation
 from fastformer.modeling.configuration import FastformerConfig
 from fastformer.modeling.dropout import Dropout
 from fastformer.modeling.ngrams import bigram_rows
@@ -162,7 +163,8 @@ class FastformerLayer(GradientCheckpointingLayer):
 
     def folds_into(self, pooler: nn.Module | None, x: Tensor) -> bool:
         """Whether `pool` gives what this layer and then `pooler` would, for less work, if there are no norms."""
-        if type(self.mixer) is not FastformerMixer or type(pooler) is not AdditivePooling:  # a causal one has no map
+        has_map = type(self.mixer) in (FastformerMixer, FastformerAblation)  # a causal one has none
+        if not has_map or type(pooler) is not AdditivePooling:
             return False
         parts = (self, self.mixer, self.dropout, *pooler.modules())
         return (

@@ -6,7 +6,7 @@ Each is a job of the grid (`grid.py`): made once, in a process of its own, and k
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -27,11 +27,11 @@ from fastformer.reproduce.comparison import chosen
 from fastformer.reproduce.datasets import Dataset, locate
 from fastformer.reproduce.grid import Job, Metrics, train_or_go_on
 from fastformer.reproduce.recipes import Variant, scale_fields, start_settings
-from fastformer.tasks.conversion import verbs
+from fastformer.tasks import verbs
 from fastformer.tasks.conversion.baselines import floor_scores
 from fastformer.tasks.conversion.data import EventsWriter, collect
-from fastformer.tasks.conversion.events import Columns, read_events
-from fastformer.tasks.conversion.presets import Preset, get_preset
+from fastformer.tasks.conversion.declaration import CONVERSION, ConversionSettings
+from fastformer.tasks.conversion.events import Columns, EventSource
 from fastformer.tasks.conversion.simulate import builtin_objects
 
 LATENCY_EVENTS = 512  # test rows that requests are drawn from
@@ -54,11 +54,10 @@ class ConversionScale:
     preset: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)
 
-    def settings(self, seed: int = 0) -> Preset:
+    def settings(self, seed: int = 0) -> ConversionSettings:
         """The paper's settings, reduced to this scale."""
-        paper = get_preset("paper")
-        training = replace(paper.training, **self.training, seed=seed)
-        return replace(paper, **self.preset, training=training, model={**paper.model, **self.model})
+        given = {**self.training, **self.preset, "model": self.model, "seed": seed}
+        return CONVERSION.presets.get_settings("paper", **given)
 
 
 @dataclass(frozen=True)
@@ -185,6 +184,7 @@ def describe(metrics: Metrics) -> str:
 def _train(job: Job, folder: Path, show: bool) -> Metrics:
     train = partial(
         verbs.train,
+        "conversion",
         job.inputs["train"],
         job.inputs.get("validation"),
         job.inputs["test"],
@@ -201,14 +201,12 @@ def _train(job: Job, folder: Path, show: bool) -> Metrics:
 
 def _floors(job: Job, folder: Path, show: bool) -> Metrics:
     with TemporaryDirectory() as place, EventsWriter(Path(place), Columns(), 10**6) as writer:
-        rows = [
-            collect(read_events(job.inputs[split], Columns()), writer, lambda _: None) for split in ("train", "test")
-        ]
+        rows = [collect(EventSource(job.inputs[split]), writer) for split in ("train", "test")]
         return {"floors": floor_scores(writer.finish(), *rows)}
 
 
 def _latency(job: Job, folder: Path, show: bool) -> Metrics:
-    events = islice(read_events(job.inputs["test"], Columns()), LATENCY_EVENTS)
+    events = islice(EventSource(job.inputs["test"]), LATENCY_EVENTS)
     mixers, requests = job.settings["mixers"], job.settings["requests"]
     return {"latency": measure_latency(events, job.inputs["preset"], mixers, requests)}
 

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from fastformer.data.published import bodies_of, file_stamp, published_splits
 from fastformer.data.tables import Row, read_rows
 from fastformer.data.tokenizers import train_tokenizer
 from fastformer.errors import UserError
-from fastformer.files import digest, explain_full_disk, write_json, writing_text
+from fastformer.files import digest, explain_full_disk, write_json, writing_aside, writing_text
 from fastformer.progress import progress_bar, say
 from fastformer.reproduce.recipes import PAPER_DATASETS, Scale
 
@@ -138,7 +139,8 @@ def prepare(
             raise UserError(f"{dataset.source}: all training rows have one label; a classifier needs at least two")
         if left_out := sum(about["unseen_labels"].values()):
             say(f"{dataset.name}: {left_out:,} validation and test rows left out, whose label no training row has.")
-        write_json(about_file, about)  # last: it says that the rest is there
+        with writing_aside(about_file) as aside:  # last: it says that the rest is there
+            write_json(aside, about)
     return Prepared(dataset, place, about)
 
 
@@ -216,10 +218,14 @@ def tokenizer_of(prepared: Prepared, kind: str, vocab_size: int, min_frequency: 
         with progress_bar(f"Tokenizer for {prepared.dataset.name}", show=show_progress) as advance:
             texts = (row.text for row in counted(prepared.rows("train"), advance))
             tokenizer = train_tokenizer(kind, texts, vocab_size=vocab_size, min_frequency=min_frequency)
-        aside = folder.with_name(f".{folder.name}.saving")
-        with explain_full_disk(folder):
-            tokenizer.save_pretrained(aside)
-            aside.rename(folder)
+        with explain_full_disk(folder), tempfile.TemporaryDirectory(prefix=".tokenizer-", dir=folder.parent) as aside:
+            made = Path(aside) / "tokenizer"
+            tokenizer.save_pretrained(made)
+            try:
+                made.rename(folder)
+            except OSError:
+                if not folder.is_dir():  # else another process was faster: it has made the same
+                    raise
     return folder
 
 

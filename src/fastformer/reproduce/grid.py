@@ -16,6 +16,7 @@ import signal
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -27,9 +28,10 @@ from fastformer.errors import Interrupted, UserError
 from fastformer.files import digest, writing_text
 from fastformer.progress import console, progress_bar, say
 from fastformer.resuming import OtherRun
-from fastformer.run_folder import CHECKPOINTS, RUN_FILE, last_complete_checkpoint, open_run
+from fastformer.run_folder import CHECKPOINTS, RUN_FILE, InUse, finish_saving, last_complete_checkpoint, open_run
 
 Metrics = dict[str, Any]
+WAIT_SECONDS = 5  # before a run that another command is making is looked at again
 
 
 @dataclass(frozen=True)
@@ -58,15 +60,18 @@ def run_grid(
     """The results of all jobs, in order; those not on disk yet are made by `train(job, folder, show)`, one by one.
 
     `train` leaves its checkpoints in `folder`, goes on from those that are there, and is a function that another
-    process can import. `describe` says a result in a few words.
+    process can import. `describe` says a result in a few words. A run that another command is making is left to it:
+    the others come first, then we wait for it, or make it ourselves if that command stops.
     """
-    waiting = list({job.file(output): job for job in jobs if not job.file(output).is_file()}.values())
+    waiting = deque({job.file(output): job for job in jobs if not job.file(output).is_file()}.values())
+    count, number, elsewhere = len(waiting), 0, set()
     if waiting and show_progress:
-        done = len(jobs) - len(waiting)
+        done = len(jobs) - count
         say(f"{len(jobs)} runs{f', {done} of them done before' if done else ''}; results go to {output / 'runs'}.")
-    bar = progress_bar("Runs", total=len(waiting), show=bool(waiting) and show_progress and not show_runs)
+    bar = progress_bar("Runs", total=count, show=bool(waiting) and show_progress and not show_runs)
     with bar as advance:
-        for number, job in enumerate(waiting, 1):
+        while waiting:
+            job, number = waiting.popleft(), count - len(waiting)
             advance(0, note=job.name)
             file, started = job.file(output), time.monotonic()
             if file.is_file():  # another command has made it meanwhile
@@ -78,10 +83,19 @@ def run_grid(
                 metrics = in_own_process(train, job, folder, show_progress and show_runs)
             except (Interrupted, KeyboardInterrupt):
                 raise Interrupted(
-                    f"stopped in run {number} of {len(waiting)} ({job.name}); the same command goes on from there"
+                    f"stopped in run {number} of {count} ({job.name}); the same command goes on from there"
                 ) from None
+            except InUse:
+                waiting.append(job)
+                if job.name not in elsewhere and show_progress:
+                    say(f"{job.name}: another command is making it; its result will be taken.")
+                elsewhere.add(job.name)
+                if len(elsewhere) >= len(waiting):  # nothing else is left to do
+                    _wait(f"run {number} of {count} ({job.name})")
+                continue
             except UserError as error:
                 raise UserError(f"{job.name}: {error}") from None
+            elsewhere.discard(job.name)
             with writing_text(file) as out:
                 json.dump({"run": job.name, **job.settings, "metrics": metrics}, out, indent=2, ensure_ascii=False)
             if not keep_models:
@@ -89,8 +103,15 @@ def run_grid(
             advance(1)
             if show_progress:
                 took = time.monotonic() - started
-                say(f"{number}/{len(waiting)} {job.name}: {describe(metrics)}; {took:.0f} s")
+                say(f"{number}/{count} {job.name}: {describe(metrics)}; {took:.0f} s")
     return [json.loads(job.file(output).read_text(encoding="utf-8")) for job in jobs]
+
+
+def _wait(what: str) -> None:
+    try:
+        time.sleep(WAIT_SECONDS)
+    except KeyboardInterrupt:
+        raise Interrupted(f"stopped while another command makes {what}; the same command goes on from there") from None
 
 
 def train_or_go_on(folder: Path, train: Callable[..., Metrics]) -> Metrics:
@@ -98,6 +119,7 @@ def train_or_go_on(folder: Path, train: Callable[..., Metrics]) -> Metrics:
 
     A checkpoint is gone on from where it fits; one that a file elsewhere or another version has made is not.
     """
+    finish_saving(folder)
     if (folder / RUN_FILE).is_file():  # done, but stopped before its result was written
         return open_run(folder).load_metrics()
     if last_complete_checkpoint(folder / CHECKPOINTS) is not None:
@@ -132,6 +154,8 @@ def in_own_process(train: Callable[[Job, Path, bool], Metrics], job: Job, folder
         return answer
     if kind == "interrupted":
         raise Interrupted(answer)
+    if kind == "in use":
+        raise InUse(answer)
     if kind == "mistake":
         raise UserError(answer)
     if kind == "error":
@@ -154,6 +178,8 @@ def _answer(sending: Connection, parent_end: Connection, train: Callable, job: J
         answer = "metrics", train(job, folder, show)
     except (Interrupted, KeyboardInterrupt) as stop:
         answer = "interrupted", str(stop)
+    except InUse as error:
+        answer = "in use", str(error)
     except UserError as error:
         answer = "mistake", str(error)
     except BaseException:  # whatever it is, the parent must hear of it

@@ -1,15 +1,17 @@
-"""Bars of an ablation figure: one panel a dataset and score, one bar a variant, its deviation on top."""
+"""Bars of an ablation figure: one panel per dataset and score, one bar per variant, its deviation on top."""
 
 from pathlib import Path
 from typing import Any
 
+from fastformer.errors import extra
 from fastformer.plotting import COLORS, OURS, style
 from fastformer.reproduce.comparison import SCORES
 
 
 def plot_bars(report: dict[str, Any], path: Path) -> None:
     """Write the bars of a comparison as a PNG."""
-    from matplotlib.figure import Figure
+    with extra("plots"):
+        from matplotlib.figure import Figure
 
     datasets = report["datasets"]
     variants = next(iter(datasets.values()))["variants"]

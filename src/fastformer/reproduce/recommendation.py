@@ -22,13 +22,14 @@ from fastformer.reproduce.comparison import chosen, spread
 from fastformer.reproduce.datasets import Dataset
 from fastformer.reproduce.grid import Job, Metrics, run_grid, train_or_go_on
 from fastformer.reproduce.recipes import load_recipe, scale_fields, start_settings
+from fastformer.tasks.base import get_task
+from fastformer.tasks.recommendation.architectures import MODELS
 from fastformer.tasks.recommendation.clicks import Clicks
-from fastformer.tasks.recommendation.fit import fit_recommender
 from fastformer.tasks.recommendation.floors import floor_scores
 from fastformer.tasks.recommendation.metrics import METRICS, format_metrics, impression_metrics
 from fastformer.tasks.recommendation.mind import content_key, format_quirks, has_labels, read_mind
-from fastformer.tasks.recommendation.presets import MODELS, get_architecture, get_preset
-from fastformer.tasks.recommendation.scoring import score
+from fastformer.tasks.verbs import load
+from fastformer.tasks.verbs import train as train_task
 from fastformer.word_encoder import encoder_hash, open_encoder
 
 NAME = "table-recommendation"
@@ -208,11 +209,21 @@ def compare(
 def _job(one: Prepared, method: Method, scale: Scale, seed: int, plm: str | None, glove: str | None = None) -> Job:
     needs_plm = MODELS[method.model].needs_plm
     glove = None if needs_plm else glove  # a pre-trained encoder has vectors of its own
-    settings = dict(scale.settings)
+    settings = {
+        **scale.settings,
+        "recommender": method.model,
+        "news_mixer": method.mixer,
+        "user_mixer": method.mixer,
+        "plm": plm if needs_plm else None,
+        "init": glove,
+        "seed": seed,
+    }
     if method.model == "fim":  # the sizes of its parts are its own
-        settings = {name: settings[name] for name in ("epochs", "title_length", "history_length") if name in settings}
-    architecture = get_architecture(method.model, method.mixer, method.mixer, plm if needs_plm else None)
-    preset = get_preset(scale.preset, method.model, architecture).with_settings(**settings, seed=seed)
+        settings.pop("model", None)
+    preset = chosen(get_task("recommendation").settings(scale.preset, **settings))
+    for name in ("recommender", "news_mixer", "user_mixer", "plm", "init"):  # told apart by what follows
+        preset.pop(name, None)
+    preset["title_length"] = preset.pop("max_length")  # as it is called in runs that are finished
     return Job(
         name=f"{one.dataset.name}/{method.run_name}-seed{seed}",
         settings={
@@ -222,14 +233,12 @@ def _job(one: Prepared, method: Method, scale: Scale, seed: int, plm: str | None
             "impressions": scale.impressions,
             "model": method.model,
             "mixer": method.mixer,
-            **start_settings(chosen(preset), glove),
+            **start_settings(preset, glove),
             "plm": encoder_hash(open_encoder(Path(plm).expanduser())) if needs_plm else {},
             "seed": seed,
         },
         inputs={
             "places": one.places,
-            "plm": plm if needs_plm else None,
-            "glove": glove,
             "preset": scale.preset,
             "settings": settings,
         },
@@ -241,23 +250,18 @@ def train_run(job: Job, folder: Path, show: bool) -> Metrics:
     limits = job.settings["impressions"]
     clicks = {split: draw(read_mind(place), limits.get(split)) for split, place in job.inputs["places"].items()}
     train = partial(
-        fit_recommender,
+        train_task,
+        "recommendation",
         clicks["train"],
         clicks.get("validation"),
-        folder,
-        model=job.settings["model"],
-        news_mixer=job.settings["mixer"],
-        user_mixer=job.settings["mixer"],
-        plm=job.inputs["plm"],
-        init=job.inputs["glove"],
+        output=folder,
         preset=job.inputs["preset"],
-        seed=job.settings["seed"],
         overwrite=True,
         show_progress=show,
         **job.inputs["settings"],
     )
     metrics = train_or_go_on(folder, train)
-    scores = score(folder, clicks["test"])
+    scores = load(folder).score(clicks["test"])
     with writing_aside(_beside(folder)) as aside, aside.open("wb") as file:
         np.save(file, scores, allow_pickle=False)
     kept = {name: metrics[name] for name in ("train_seconds", "peak_memory_gb", "parameters", "rows", "validation")}
@@ -274,7 +278,10 @@ def _beside(run: Path) -> Path:
 
 
 def _metrics(scores: np.ndarray, clicks: Clicks) -> dict[str, Any]:
-    return impression_metrics(scores, clicks.labels, clicks.candidates.offsets)
+    found = impression_metrics(scores, clicks.labels, clicks.candidates.offsets)
+    if "auc" not in found:
+        raise UserError("no test impression has both a clicked and an unclicked candidate, and the table needs AUC")
+    return found
 
 
 def _describe(metrics: Metrics) -> str:

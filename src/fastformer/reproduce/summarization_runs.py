@@ -19,17 +19,16 @@ from fastformer.errors import UserError
 from fastformer.files import content_hash, digest, explain_full_disk, write_json, writing_text
 from fastformer.machine import tune
 from fastformer.modeling import FastformerConfig
-from fastformer.progress import progress_bar
+from fastformer.progress import progress_bar, say
 from fastformer.reproduce.comparison import chosen
 from fastformer.reproduce.datasets import SPLITS, Dataset, choose_rows, counted, split_of
 from fastformer.reproduce.grid import Job, Metrics, train_or_go_on
 from fastformer.reproduce.recipes import Variant, scale_fields
-from fastformer.run_folder import open_run
-from fastformer.tasks.summarization import verbs
+from fastformer.tasks import get_task, verbs
+from fastformer.tasks.summarization.declaration import SummarizationSettings
 from fastformer.tasks.summarization.documents import Documents
 from fastformer.tasks.summarization.metrics import ROUGE
 from fastformer.tasks.summarization.objective import SummaryLearner
-from fastformer.tasks.summarization.presets import Preset, get_preset
 
 PAPER_DATASETS = {"cnn-dailymail": "CNN/DailyMail", "pubmed": "PubMed"}
 _WITHOUT_PAPER = "cnn-dailymail"  # whose settings a dataset gets that stands for none of the paper's
@@ -53,9 +52,11 @@ class SummarizationScale:
     documents_seen: int | None = None  # as many epochs as have about so many documents in all, but not too many
     show_runs: bool = False
 
-    def settings(self, paper: str | None, mixer: str, seed: int = 0, documents: int | None = None) -> Preset:
+    def settings(
+        self, paper: str | None, mixer: str, seed: int = 0, documents: int | None = None
+    ) -> SummarizationSettings:
         """The paper's settings for a dataset and a method, reduced to this scale; `documents` is how many it has."""
-        preset = get_preset(f"paper-{paper or _WITHOUT_PAPER}", mixer)
+        preset = get_task("summarization").settings(f"paper-{paper or _WITHOUT_PAPER}", mixer=mixer)
         own = {**self.preset, "max_length": min(preset.max_length, self.preset.get("max_length", preset.max_length))}
         training = replace(preset.training, **self.training, seed=seed)
         if self.documents_seen and documents:
@@ -118,7 +119,8 @@ def prepare_summarization(
                         content.update(f"{split}\t{line}\n".encode("utf-8", "replace"))
                         file.write(line + "\n")
         for found in documents.values():
-            found.warn_about_empty()
+            for note in found.notes():
+                say(note)
         about = {
             "source": dataset.source,
             "rows_in_source": counts,
@@ -163,7 +165,7 @@ def training_job(
             "mixer": variant.mixer,
             "seed": seed,
             "glove": glove and content_hash(glove),
-            "settings": chosen(preset),
+            "settings": _determining(preset),
         },
         {"preset": preset, "glove": glove, **data.files},
     )
@@ -175,12 +177,17 @@ def step_job(mixers: list[str], scale: SummarizationScale, version: int) -> Job:
     for mixer, preset in presets.items():  # the paper's decoder, which does not copy: it would cost all the same
         presets[mixer] = replace(preset, model={**preset.model, "copy_mechanism": False})
     size = {"length": scale.step_length, "steps": scale.steps}
-    settings = {mixer: chosen(preset) for mixer, preset in presets.items()}
+    settings = {mixer: _determining(preset) for mixer, preset in presets.items()}
     return Job(
         f"simulated/summarization-step-{scale.step_length}",
         {"task": "summarization", "kind": "step", "recipe_version": version, **size, "settings": settings},
         {"presets": presets, **size},
     )
+
+
+def _determining(preset: SummarizationSettings) -> dict[str, Any]:
+    """What determines a run, but for the mixer, which every job names beside it."""
+    return {name: value for name, value in chosen(preset).items() if name != "mixer"}
 
 
 def run_job(job: Job, folder: Path, show: bool) -> Metrics:
@@ -200,6 +207,7 @@ def describe(metrics: Metrics) -> str:
 def _train(job: Job, folder: Path, show: bool) -> Metrics:
     train = partial(
         verbs.train,
+        "summarization",
         *(job.inputs[split] for split in SPLITS),
         output=folder,
         mixer=job.settings["mixer"],
@@ -212,12 +220,11 @@ def _train(job: Job, folder: Path, show: bool) -> Metrics:
     )
     metrics = train_or_go_on(folder, train)
     if "test" not in metrics:  # stopped while it was scored
-        run, seed = open_run(folder), job.settings["seed"]
-        metrics["test"] = verbs.evaluate(run, job.inputs["test"], seed=seed, show_progress=show)
+        metrics["test"] = verbs.evaluate(folder, job.inputs["test"], show_progress=show)
     return metrics
 
 
-def measure_steps(presets: dict[str, Preset], length: int, steps: int) -> dict[str, Any]:
+def measure_steps(presets: dict[str, SummarizationSettings], length: int, steps: int) -> dict[str, Any]:
     """Seconds and peak memory of forward and backward through one article of `length` tokens, by method."""
     tune()
     models, random = {}, torch.Generator().manual_seed(0)

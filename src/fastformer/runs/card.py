@@ -24,7 +24,7 @@ def write_card(task: "Task", trained: "Trained", name: str) -> str:
         template_path=str(TEMPLATE),
         name=name,
         what=said.what,
-        scores=_scores(metrics).rstrip(),
+        scores=_scores(metrics).rstrip() if said.scores is None else said.scores,
         trained=" ".join([_trained(task, record, metrics), *said.notes]),
         usage=said.usage.strip(),
     )

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fastformer.run_folder import Run
 
 
-_JSON = json.JSONEncoder(ensure_ascii=False)  # one for all lines
+_JSON = json.JSONEncoder(ensure_ascii=False, default=str)  # one for all lines
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,7 @@ class Card:
     tags: Sequence[str] = ()
     pipeline_tag: str | None = None
     notes: Sequence[str] = ()  # sentences behind "Trained on …"
+    scores: str | None = None  # Markdown, in place of the table of scores
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,8 @@ class Shown:
 
 class Task(ABC):
     """What a task must give. `declaration` is what it says of itself."""
+
+    show = False  # progress of reading, where that takes long
 
     def __init__(self, declaration: Declaration):
         self.declaration = declaration
@@ -168,7 +171,8 @@ class Task(ABC):
     ) -> Iterable[Any]:
         """Examples of a source, which can be read more than once; a wrong file or column fails here.
 
-        A source is what the command line takes, or a list of dictionaries.
+        A source is what the command line takes, or a list of dictionaries. Examples that are no dictionaries
+        themselves have `with_fields` (`data/keeping.py`), so that answers can carry fields of the input along.
         """
 
     @abstractmethod
@@ -204,6 +208,10 @@ class Task(ABC):
     def card(self, trained: "Trained", name: str) -> Card:
         """What the run's README says of this task."""
 
+    def pictures(self, trained: "Trained") -> Mapping[str, Callable[[Path], None]]:
+        """What is drawn once a run is saved: file names in its folder, and what draws each; by default nothing."""
+        return {}
+
     def trained_tables(self, metrics: Mapping[str, Any], title: str) -> Iterator[Shown]:
         """What is printed after a training."""
         rows = {part: metrics[part] for part in ("validation", "test") if part in metrics}
@@ -223,6 +231,7 @@ class Predictor(ABC):
     """
 
     show = False  # progress
+    counts_itself = False  # `predict` has a progress bar of its own, as where few answers take long
 
     def __init__(self, trained: "Trained"):
         self.trained = trained
@@ -262,7 +271,7 @@ class Predictor(ABC):
         return iter(())
 
     def line(self, answer: dict[str, Any]) -> str:
-        """An answer as it is written: JSON."""
+        """An answer as a line of text: JSON. Fields that it carries along may be of types that JSON has not."""
         return _JSON.encode(answer)
 
     def wrote(self, path: Path) -> None:

@@ -31,6 +31,7 @@ class TaskModel:
     def fit(self, train: Any, validation: Any = None, **sources: Any) -> Self:
         """Train; without `validation` a part of `train` chooses the epoch."""
         task = get_task(self.task)
+        task.show = self.verbose
         settings = task.settings(self.preset, **self.settings)
         sources = {"train": train, "validation": validation, **sources}
         data = {name: task.read(source, name, settings) for name, source in sources.items() if source is not None}

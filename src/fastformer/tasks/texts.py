@@ -3,9 +3,12 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from fastformer.engine.settings import TaskSettings, option
+
+if TYPE_CHECKING:
+    from fastformer.data.keeping import Keep
 
 STEPS = 1600
 PASSES = 6
@@ -83,6 +86,14 @@ class Texts:
                 source, text_column=self.text_column, label_kind="none", split=self.split, format=self.format
             )
             yield from (row.text for row in rows)
+
+    def with_fields(self, keep: "Keep") -> Iterator[tuple[dict[str, Any], str]]:
+        """The texts, each with those fields of its row that are kept."""
+        from fastformer.data.tables import read_texts_with_fields
+
+        named = {"text_column": self.text_column, "split": self.split, "format": self.format}
+        for source in self.sources:
+            yield from ((fields, row.text) for fields, row in read_texts_with_fields(source, keep, **named))
 
     def check(self) -> "Texts":
         """Read one text of each source: a wrong file or column fails here, before any work."""

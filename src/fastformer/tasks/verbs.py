@@ -2,15 +2,17 @@
 
 import itertools
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
+from fastformer.data.answers import Write, check_ending, write_lines, writing_answers
+from fastformer.data.keeping import Keep, carrying
 from fastformer.engine.fit import Trained, Workspace, fit
 from fastformer.engine.settings import TaskSettings, options_given, options_of
 from fastformer.errors import Interrupted, UserError
-from fastformer.files import writing_text
 from fastformer.progress import progress_bar, say
 from fastformer.run_folder import CHECKPOINTS, Run, claim_output, open_run, save_results, save_run, unharmed
 from fastformer.runs.card import write_card
@@ -38,7 +40,7 @@ def train(
     Without `validation` a part of `train` chooses the epoch. `test` is only scored, at the end, when the model is safe.
     `given` are settings of the task and its further sources; `preset` is a name, or settings of one's own.
     """
-    taught = get_task(task)
+    taught = _watched(task, show_progress)
     declaration = taught.declaration
     further = {name: given.pop(name, None) for name in declaration.sources}
     sources = {"train": train, "validation": validation, "test": test, **further}
@@ -83,6 +85,8 @@ def save(task: Task, trained: Trained, folder: Path) -> None:
         card=card,
         tables=trained.tables,
     )
+    for name, draw in task.pictures(trained).items():  # last: the run is safe, whatever happens
+        draw(folder / name)
 
 
 def _score_test(task: Task, trained: Trained, folder: Path, examples: Any, called: str, show_progress: bool) -> None:
@@ -133,7 +137,7 @@ def labelled(
     if source == "-":
         raise UserError("scoring needs a file: standard input does not say which column is the label")
     settings = _columns(predictor, text_column, label_column)
-    return get_task(predictor.trained.record["task"]).read(source, "test", settings)
+    return _watched(predictor.trained.record["task"], predictor.show).read(source, "test", settings)
 
 
 def predict(
@@ -143,28 +147,44 @@ def predict(
     *,
     text_column: str | None = None,
     format: str | None = None,
+    keep: Sequence[str] = (),
+    keep_all: bool = False,
     show_progress: bool = True,
     **options: Any,
 ) -> int:
-    """Write an answer per example, in their order; return how many. Without `output` they go to standard output."""
+    """Write an answer per example, in their order; return how many. Without `output` they go to standard output.
+
+    A file's name says how they are written: see `data/answers.py`. Answers carry along those fields of the input that
+    `keep` names, or all of them.
+    """
+    if isinstance(output, str | Path):
+        check_ending(output)
     run = run if isinstance(run, Run) else open_run(run)
-    task = get_task(run.task)
+    task = _watched(run.task, show_progress)
     chosen = options_for(run.task, "predicting", options)
     predictor = load(run, show_progress)
     settings = _columns(predictor, text_column, None)
     examples = task.read(source, "test", settings, labelled=False, format=format)
+    kept, answer = Keep(tuple(keep), keep_all), partial(predictor.predict, options=chosen)
+    found = carrying(answer, examples, kept) if kept else answer(examples)
     count = 0
-    path = output if isinstance(output, str | Path) else None
-    destination = nullcontext(output or sys.stdout) if path is None else writing_text(path)
-    with destination as out, progress_bar("Predicting", show=show_progress) as advance:
-        for answers in _batched(predictor.predict(examples, chosen)):
-            out.writelines(predictor.line(answer) + "\n" for answer in answers)
+    show = show_progress and not predictor.counts_itself
+    with _destination(output, predictor) as write, progress_bar("Predicting", show=show) as advance:
+        for answers in _batched(found):
+            write(answers)
             count += len(answers)
             advance(len(answers))
-    if path is not None:
-        predictor.wrote(Path(path))
+    if isinstance(output, str | Path):
+        predictor.wrote(Path(output))
     _say_notes(predictor)
     return count
+
+
+def _destination(output: str | Path | TextIO | None, predictor: Predictor) -> AbstractContextManager[Write]:
+    """Where answers go: a file, or as lines to a stream."""
+    if isinstance(output, str | Path):
+        return writing_answers(output, predictor.line)
+    return nullcontext(partial(write_lines, output or sys.stdout, line=predictor.line))
 
 
 def embed(
@@ -178,7 +198,7 @@ def embed(
 ) -> tuple[int, int]:
     """Write a vector per example to `.npy` or `.parquet`, in their order; return their number and width."""
     run = run if isinstance(run, Run) else open_run(run)
-    task = get_task(run.task)
+    task = _watched(run.task, show_progress)
     predictor = load(run, show_progress)
     examples = task.read(source, "test", _columns(predictor, text_column, None), labelled=False, format=format)
     vectors = predictor.vectors(examples)
@@ -195,6 +215,12 @@ def options_for(task: str, verb: str, given: Mapping[str, Any]) -> Any:
         if value is not None and name not in known:
             raise UserError(f"--{name.replace('_', '-')}: a run of {task} has no use for it; leave it out")
     return options_given(kind, {name: value for name, value in given.items() if name in known})
+
+
+def _watched(name: str, show_progress: bool) -> Task:
+    task = get_task(name)
+    task.show = show_progress
+    return task
 
 
 def _columns(predictor: Predictor, text_column: str | None, label_column: str | None) -> TaskSettings:

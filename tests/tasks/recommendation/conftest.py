@@ -1,16 +1,19 @@
 """Small simulated clicks, and recommenders trained on them for a moment."""
 
+from functools import partial
+
 import pytest
 import torch
 from transformers import BertConfig, BertModel
 
 from fastformer.data import corpus
 from fastformer.data.tokenizers import train_tokenizer
-from fastformer.tasks.recommendation.fit import fit_recommender
+from fastformer.tasks import verbs
 from fastformer.tasks.recommendation.mind import read_mind
 from fastformer.tasks.recommendation.simulate import simulate_clicks
 
-TINY = {"epochs": 1, "title_length": 8, "history_length": 6, "hidden_size": 16, "show_progress": False}
+fit = partial(verbs.train, "recommendation", show_progress=False)
+TINY = {"epochs": 1, "max_length": 8, "history_length": 6, "model": {"hidden_size": 16}}
 MODELS = ("fastformer", "nrms", "fim", "plm-nr", "fastformer+plm-nr")
 
 
@@ -53,5 +56,5 @@ def runs(clicks, plm, tmp_path_factory):
     home = tmp_path_factory.mktemp("runs")
     for model in MODELS:
         options = {"plm": plm, "plm_layers": 2 if model == "plm-nr" else 0} if "plm" in model else {}
-        fit_recommender(clicks["train"], clicks["dev"], home / model, model=model, **options, **TINY)
+        fit(clicks["train"], clicks["dev"], output=home / model, recommender=model, **options, **TINY)
     return {model: home / model for model in MODELS}

@@ -52,7 +52,15 @@ def test_one_class_has_no_auc_and_no_click_has_nothing():
     assert found["mrr"] == pytest.approx((alone["mrr"] + (1 + 1 / 2) / 2) / 2)
     assert found["ndcg@5"] == pytest.approx((alone["ndcg@5"] + 1) / 2)
     with pytest.raises(UserError, match="nothing to rank"):
-        impression_metrics(*flat([(1, 0), (2, 0)], [(5, 1)]))
+        impression_metrics(*flat([(1, 0), (2, 0)], [(5, 0)]))
+
+
+def test_mrr_and_ndcg_do_not_need_an_auc():
+    found = impression_metrics(*flat([(1, 0), (2, 0)], [(5, 1), (3, 1)]))
+    assert "auc" not in found
+    assert (found["mrr"], found["ndcg@5"], found["ndcg@10"]) == ((1 + 1 / 2) / 2, 1.0, 1.0)
+    assert (found["without_positive"], found["one_class"]) == (1, 2)
+    assert format_metrics(found) == "MRR 75.00, nDCG@5 100.00, nDCG@10 100.00"
 
 
 def test_scores_must_be_numbers():

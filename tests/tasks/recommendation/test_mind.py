@@ -84,7 +84,7 @@ def test_everything_a_folder_says(folder, monkeypatch, block):
 def test_quirks_are_one_line(folder):
     said = format_quirks(read_mind(folder()).quirks)
     assert "2 clicks in histories dropped" in said
-    assert "3 blank lines" in said
+    assert "3 lines left blank" in said
     assert "\n" not in said
     assert format_quirks({}) == ""
 
@@ -266,20 +266,38 @@ def test_some_impressions(folder):
     assert read_mind(folder(behaviors="1\tU\tnow\t\tN1 N2\n")).take(np.array([0])).labels is None
 
 
+def test_every_line_of_a_folder_in_minds_layout(fixtures):
+    clicks = check_every(1, fixtures / "mind", impressions=5, news=6)
+    assert clicks.quirks == {
+        "missing_in_histories": 1,
+        "missing_candidates": 1,
+        "repeated_clicks": 1,
+        "empty_histories": 1,
+    }
+    assert clicks.news["title"].to_pylist()[2] == 'What a "soft landing" would look like'
+    assert np.argsort(clicks.times).tolist() == [1, 2, 0, 3, 4]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("fragment", "impressions", "news"), [("a", 5000, 2000), ("b", 2000, 500)])
-def test_real_fragments(shared, fragment, impressions, news):
-    place = shared / "data" / "mind-fragments" / fragment
+def test_real_fragments(data, fragment, impressions, news):
+    check_every(97, data / "mind-fragments" / fragment, impressions, news)
+
+
+def check_every(step: int, place, impressions: int, news: int):
+    """Compare what is read with the lines of the file, every so many impressions."""
     clicks = read_mind(place, labels="required")
     lines = [line.split("\t") for line in (place / "behaviors.tsv").read_text(encoding="utf-8").splitlines()]
     assert len(clicks) == len(lines) == impressions
     assert clicks.news.num_rows - clicks.quirks["missing_candidates"] == news
     ids = np.array(clicks.news["id"].to_pylist())
     known = set(ids[:news])
-    for place in range(0, impressions, 97):
-        number, _, _, history, candidates = lines[place]
-        assert str(clicks.impression_ids[place]) == number
-        assert ids[clicks.candidates.row(place)].tolist() == [word[:-2] for word in candidates.split()]
-        begin, end = clicks.candidates.offsets[place : place + 2]
+    for row in range(0, impressions, step):
+        number, _, _, history, candidates = lines[row]
+        assert str(clicks.impression_ids[row]) == number
+        assert ids[clicks.candidates.row(row)].tolist() == [word[:-2] for word in candidates.split()]
+        begin, end = clicks.candidates.offsets[row : row + 2]
         assert clicks.labels[begin:end].tolist() == [int(word[-1]) for word in candidates.split()]
-        read = ids[clicks.histories.row(clicks.history_of[place])].tolist()
+        read = ids[clicks.histories.row(clicks.history_of[row])].tolist()
         assert read == [word for word in history.split() if word in known]
+    return clicks

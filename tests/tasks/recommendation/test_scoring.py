@@ -13,11 +13,15 @@ from fastformer.modeling import FastformerForRecommendation, FimForRecommendatio
 from fastformer.run_folder import open_run
 from fastformer.tasks.recommendation import ensemble, scoring
 from fastformer.tasks.recommendation.clicks import Clicks
-from fastformer.tasks.recommendation.scoring import Recommender, score
+from fastformer.tasks.verbs import load
 
 from .conftest import MODELS
 
 every_model = pytest.mark.parametrize("model", MODELS)
+
+
+def score(run, clicks: Clicks) -> np.ndarray:
+    return load(run).score(clicks)
 
 
 def with_new_users(clicks: Clicks) -> Clicks:
@@ -31,12 +35,13 @@ def with_new_users(clicks: Clicks) -> Clicks:
 
 @every_model
 def test_keeping_what_is_known_of_news_changes_no_score(runs, clicks, model):
-    dev, recommender = with_new_users(clicks["dev"]), Recommender(open_run(runs[model]))
-    titles = recommender.titles(dev.news)
+    dev, ranker = with_new_users(clicks["dev"]), load(runs[model])
+    titles = ranker.titles(dev.news)
     kept = score(runs[model], dev)
     assert kept.dtype == np.float32
     one_by_one = [
-        score_impression(recommender.model, titles, dev, recommender.max_history, number) for number in range(len(dev))
+        score_impression(ranker.model, titles, dev, ranker.settings.history_length, number)
+        for number in range(len(dev))
     ]
     np.testing.assert_allclose(kept, np.concatenate(one_by_one), atol=1e-5)
     assert np.std(kept) > 0

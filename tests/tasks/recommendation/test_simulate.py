@@ -3,6 +3,7 @@
 import pytest
 
 from fastformer.errors import UserError
+from fastformer.tasks.recommendation import simulate
 from fastformer.tasks.recommendation.mind import read_mind
 from fastformer.tasks.recommendation.simulate import CANDIDATES, IMPRESSIONS, SPLITS, simulate_clicks
 
@@ -58,3 +59,31 @@ def test_builtin_is_made_once(tmp_path, monkeypatch):
     monkeypatch.setenv("FASTFORMER_CACHE", str(tmp_path / "file"))
     with pytest.raises(UserError, match="set FASTFORMER_CACHE"):
         read_mind("builtin:train")
+
+
+def test_what_another_process_reads_is_not_deleted(tmp_path, monkeypatch):
+    """Two processes make the built-in clicks at once: the second to be done leaves the folder of the first."""
+    monkeypatch.setenv("FASTFORMER_CACHE", str(tmp_path))
+    write, others = simulate._write, []
+
+    def write_slowly(folder, *rest):
+        if not others:
+            others.append(None)
+            others[0] = simulate.builtin_folder("train").parent  # the other process begins later and is done first
+            (others[0] / "mark").touch()
+        write(folder, *rest)
+
+    monkeypatch.setattr(simulate, "_write", write_slowly)
+    folder = simulate.builtin_folder("dev").parent
+    assert folder == others[0]
+    assert sorted(path.name for path in folder.iterdir()) == ["dev", "mark", "test", "train"]
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == [folder.name]
+
+
+def test_a_file_that_was_lost_is_made_again_and_the_others_stay(tmp_path, monkeypatch):
+    monkeypatch.setenv("FASTFORMER_CACHE", str(tmp_path))
+    folder = simulate.builtin_folder("train").parent
+    (folder / "mark").touch()
+    (folder / "dev" / "news.tsv").unlink()
+    assert (simulate.builtin_folder("dev") / "news.tsv").is_file()
+    assert (folder / "mark").is_file()

@@ -14,7 +14,8 @@ import pytest
 from fastformer.cli import main
 from fastformer.run_folder import open_run
 from fastformer.tasks.recommendation import recommend
-from fastformer.tasks.recommendation.scoring import _CUBES_AT_ONCE, score
+from fastformer.tasks.recommendation.scoring import _CUBES_AT_ONCE
+from fastformer.tasks.verbs import load
 
 
 @pytest.fixture
@@ -52,13 +53,14 @@ def test_train_then_evaluate(fastformer, folders, tmp_path):
     code, out, err = fastformer("train", "recommendation", *parts, *size, "--user-mixer", "linear", "--json")
     assert (code, err) == (0, "")
     trained = json.loads(out)["validation"]
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["title_length"] == 8
     code, out, err = fastformer("evaluate", tmp_path / "run", folders / "dev", "--json")
-    assert (code, err) == (0, "")
+    assert code == 0
     counts = {"impressions": 30, "without_positive": 0, "one_class": 0}
     assert json.loads(out) == {**counts, **{name: pytest.approx(one) for name, one in trained.items()}}
     code, out, err = fastformer("evaluate", tmp_path / "run", folders / "train")
     assert "nDCG@10" in out
-    assert "titles were longer than 8 tokens and were cut" in err
+    assert "titles were cut after 8 tokens" in err
 
 
 def test_impressions_that_cannot_be_scored_are_counted(fastformer, runs, folders, tmp_path):
@@ -93,7 +95,7 @@ def test_predict_writes_the_leaderboard_file_and_its_zip(fastformer, runs, folde
     lines = (tmp_path / "prediction.txt").read_text().splitlines()
     test = clicks["test"]
     assert [line.split(" ")[0] for line in lines] == [str(one) for one in test.impression_ids]
-    scores = score(runs["nrms"], test)
+    scores = load(runs["nrms"]).score(test)
     for number in (0, 17):
         assert re.fullmatch(r"\d+ \[\d+(,\d+)*\]", lines[number])
         ranks = json.loads(lines[number].split(" ")[1])
@@ -163,16 +165,16 @@ def test_embed_writes_news_vectors(fastformer, runs, folders, clicks, tmp_path):
 def test_mistakes_are_one_line_and_exit_code_2(mistake, runs, folders, tmp_path):
     run, dev = runs["fastformer"], folders / "dev"
     known = recommend(open_run(run), "", top=1, show_progress=False)[0]["id"]
-    mistake("--history: N0, X7 not among the news of", "recommend", run, "--history", f"N0,{known},X7", "--json")
+    mistake("history: N0, X7 not among the articles of", "recommend", run, "--history", f"N0,{known},X7", "--json")
     mistake("no labels.*such as dev", "evaluate", run, folders / "test", "--json")
     mistake("no such folder", "evaluate", run, tmp_path / "nowhere", "--json")
     mistake("fixed columns", "evaluate", run, dev, "--text-column", "title", "--json")
-    mistake("fim has no vector", "embed", runs["fim"], dev, "--json")
+    mistake("fim makes no article vectors", "embed", runs["fim"], dev, "--json")
     mistake("cannot be exported yet", "export", run, "--json")
     mistake("only classifiers can be explained", "explain", run, "a title")
     mistake("not a run folder", "recommend", tmp_path, "--json")
     train = ["train", "recommendation", "--train", folders / "train", "--output", tmp_path / "run", "--json"]
-    mistake("'mamba' is unknown; choose from", *train, "--news-mixer", "mamba")
+    mistake("unknown mixer 'mamba'; choose from", *train, "--news-mixer", "mamba")
     mistake("no such folder", *train, "--model", "plm-nr", "--plm", tmp_path / "nowhere")
     mistake("no labels", *train[:3], folders / "test", *train[4:])
     assert not (tmp_path / "run").exists()

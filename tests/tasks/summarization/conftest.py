@@ -1,21 +1,19 @@
 """Articles of which the first sentence says it all, and a run that has learned from a few of them."""
 
 import random
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from fastformer.tasks.summarization import train
-from fastformer.tasks.summarization.presets import PRESETS
-from fastformer.training import TrainingSettings
+from fastformer.engine.settings import TrainingSettings
+from fastformer.tasks import get_task, verbs
 
 from ..conftest import write_jsonl
 
 NAMES = ["anna", "bert", "clara", "david", "emma", "felix", "greta", "hugo"]
 THINGS = ["a boat", "the house", "an apple", "some bread", "the piano"]
-TINY = replace(
-    PRESETS["default"],
+TINY = get_task("summarization").settings(
     tokenizer="word",
     vocab_size=200,
     max_length=32,
@@ -23,7 +21,6 @@ TINY = replace(
     beams=2,
     training=TrainingSettings(epochs=4, batch_size=16, learning_rate=5e-3, warmup=0.1, fill_by="tokens"),
     model={
-        **PRESETS["default"].model,
         "hidden_size": 32,
         "num_hidden_layers": 1,
         "decoder_layers": 1,
@@ -31,6 +28,7 @@ TINY = replace(
         "intermediate_size": 32,
     },
 )
+train = partial(verbs.train, "summarization")
 
 
 def make_documents(count: int, seed: int) -> list[dict[str, str]]:

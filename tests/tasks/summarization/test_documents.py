@@ -95,17 +95,35 @@ def test_bad_values_are_named_with_their_place(tmp_path):
         list(read_documents(str(tmp_path / "none.jsonl")))
 
 
-def test_documents_without_words_are_left_out_and_counted(tmp_path, capsys):
+def test_documents_without_words_are_left_out_and_counted(tmp_path):
     source = write_jsonl(
         tmp_path / "a.jsonl", [*TWO, {"article": " \n", "summary": "x"}, {"article": "x", "summary": ""}]
     )
     documents = Documents(source, None, None, "train").check()
     assert list(documents) == list(documents) == READ  # again and again
-    documents.warn_about_empty()
-    assert "2 of 4 documents have no article or no summary: left out." in capsys.readouterr().err
+    assert [*documents.notes()] == [f"{source}: 2 of 4 documents were left out: no article or no summary."]
     empty = write_jsonl(tmp_path / "b.jsonl", [{"article": "", "summary": "x"}])
     with pytest.raises(UserError, match="every article or summary is empty"):
         Documents(empty, None, None, "train").check()
+
+
+def test_documents_may_come_in_a_list():
+    documents = Documents(TWO, None, None, "train").check()
+    assert list(documents) == list(documents) == READ
+    assert list(read_documents(iter(TWO))) == READ
+    named = [{"x": "a b", "y": "a"}, {"x": "c"}]
+    assert next(read_documents(named, article_column="x", summary_column="y")) == Document("a b", "a")
+    with pytest.raises(UserError, match="document 2: the summary is missing"):
+        list(read_documents(named, article_column="x", summary_column="y"))
+    with pytest.raises(UserError, match="the documents: cannot tell which column holds the article; columns found: x"):
+        next(read_documents(named))
+    articles = Documents(["One.", {"text": "Two."}, Document("Three.", "3")], None, None, "test", labelled=False)
+    assert [document.article for document in articles] == ["One.", "Two.", "Three."]
+    assert list(read_documents([], with_summary=False)) == []
+    with pytest.raises(UserError, match="document 1: a number; give a dictionary with an article, or the article"):
+        list(read_documents([7]))
+    with pytest.raises(UserError, match="the documents: every article or summary is empty"):
+        Documents([{"article": "x", "summary": " "}], None, None, "train").check()
 
 
 def test_the_built_in_corpus_hides_the_first_line():

@@ -22,17 +22,18 @@ from fastformer.cli import main
 from fastformer.data.tokenizers import encode_batch, load_tokenizer, train_tokenizer
 from fastformer.errors import Interrupted, UserError
 from fastformer.run_folder import open_run
-from fastformer.tasks import verbs as task_verbs
-from fastformer.tasks.summarization import embed, evaluate, predict, summarize, train, verbs
+from fastformer.tasks import get_task, verbs
+from fastformer.tasks.summarization import Summarizer, summarize
 from fastformer.tasks.summarization.course import plot_course
 from fastformer.tasks.summarization.data import encode_documents
 from fastformer.tasks.summarization.documents import Documents
-from fastformer.tasks.summarization.presets import get_preset
-from fastformer.tasks.summarization.writing import Summarizer
+from fastformer.tasks.summarization.task import Summarization
+from fastformer.tasks.summarization.writing import Writer
+from fastformer.tasks.verbs import embed, evaluate, load, predict
 from fastformer.warm_start import PAIRS, WORDS
 
 from ..conftest import write_jsonl
-from .conftest import TINY, make_documents
+from .conftest import TINY, make_documents, train
 
 quiet = {"show_progress": False}
 still = {"preset": TINY, "epochs": 1, "learning_rate": 1e-12, **quiet}  # the weights stay where they start
@@ -48,7 +49,7 @@ def run_cli(monkeypatch, capsys, *arguments: str) -> tuple[int, str, str]:
 
 def test_training_learns_and_leaves_a_run(run_folder):
     metrics = json.loads((run_folder / "metrics.json").read_text(encoding="utf-8"))
-    assert metrics["rows"] == {"train": 108, "validation": 12}
+    assert metrics["rows"] == {"train": 108, "validation": 12, "test": 20}
     assert metrics["validation"]["perplexity"] < metrics["epochs"][0]["perplexity"] / 1.5
     course = [epoch["rouge1"] for epoch in metrics["epochs"]]
     assert course[0] < 60 < course[-1]
@@ -68,7 +69,7 @@ def test_the_run_is_at_home_in_transformers(run_folder):
     tokenizer, model = AutoTokenizer.from_pretrained(run_folder), AutoModelForSeq2SeqLM.from_pretrained(run_folder)
     article = make_documents(1, 9)[0]["article"]
     written = model.eval().generate(**tokenizer(article, return_tensors="pt", truncation=True))
-    [found] = Summarizer.of(open_run(run_folder))([article])
+    [found] = load(run_folder).writer([article])
     assert tokenizer.decode(written[0], skip_special_tokens=True) == found.summary
 
 
@@ -85,22 +86,23 @@ def test_predictions_are_in_input_order_whatever_the_lengths(run_folder, tmp_pat
     out = io.StringIO()
     assert predict(open_run(run_folder), write_jsonl(tmp_path / "a.jsonl", documents), out, **quiet) == 40
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
-    summarizer = Summarizer.of(open_run(run_folder))
+    writer = load(run_folder).writer
     for place in (0, 17, 39):
-        [alone] = summarizer([documents[place]["article"]])
+        [alone] = writer([documents[place]["article"]])
         assert lines[place]["summary"] == alone.summary
         assert lines[place]["score"] == pytest.approx(alone.score, abs=1e-3)
 
 
 @pytest.mark.parametrize("beams", [1, 3])
 def test_a_score_is_the_mean_log_probability_of_the_words(run_folder, beams):
-    summarizer = Summarizer.of(open_run(run_folder), beams)
-    model, tokenizer = summarizer.model, summarizer.tokenizer
+    predictor = load(run_folder)
+    model, tokenizer = predictor.model, predictor.tokenizer
+    writer = Writer(model, tokenizer, beams)
     # Rules of `generate` that change what is written, and that the score must not depend on.
     model.generation_config.suppress_tokens = [*model.generation_config.suppress_tokens, tokenizer.vocab["bought"]]
     model.generation_config.min_new_tokens = 6
     articles = [document["article"] for document in make_documents(3, 4)]
-    for article, written in zip(articles, summarizer(articles), strict=True):
+    for article, written in zip(articles, writer(articles), strict=True):
         assert "bought" not in written.summary
         ids = torch.from_numpy(np.stack(encode_batch(tokenizer, [article])[0])).long()
         words = [*encode_batch(tokenizer, [written.summary])[0][0].tolist(), tokenizer.eos_token_id]
@@ -119,14 +121,14 @@ def test_articles_that_are_empty_or_too_long(run_folder, tmp_path, capsys):
     assert lines[1] == lines[3] == {"summary": "", "score": None}
     assert lines[2]["summary"]
     said = capsys.readouterr().err
-    assert "1 of 4 articles were longer than 32 tokens and were cut." in said
-    assert "2 of 4 articles are empty: their summaries are empty." in said
+    assert "1 of 4 articles was cut after 32 tokens." in said
+    assert "2 of 4 articles are empty, and so is the summary of each." in said
 
 
 def test_summarize_and_embed(run_folder, files, tmp_path):
     article = tmp_path / "article.txt"
     article.write_text("Today anna bought a boat.\n\nThen it rained.\n", encoding="utf-8")
-    [alone] = Summarizer.of(open_run(run_folder))(["Today anna bought a boat.\nThen it rained."])
+    [alone] = load(run_folder).writer(["Today anna bought a boat.\nThen it rained."])
     assert summarize(open_run(run_folder), str(article)) == alone.summary
     assert embed(open_run(run_folder), files["test"], tmp_path / "v.npy", **quiet) == (20, 32)
     assert np.isfinite(np.load(tmp_path / "v.npy")).all()
@@ -141,6 +143,45 @@ def test_summarize_and_embed(run_folder, files, tmp_path):
     story = tmp_path / "a.story"  # what people wrote of it is not read
     story.write_text("Today anna bought a boat.\n\nThen it rained.\n\n@highlight\n\nhugo hugo\n", encoding="utf-8")
     assert summarize(open_run(run_folder), str(story)) == alone.summary
+
+
+def test_run_json_is_as_it_always_was(run_folder, files, tmp_path):
+    record = open_run(run_folder).record
+    assert record["language"] == "en"
+    assert (record["mixer"], record["init"], record["preset"]) == ("fastformer", None, "custom")
+    assert record["data"] == {**files, "validation": None, "article_column": None, "summary_column": None}
+    assert record["settings"]["model"]["copy_mechanism"]
+    assert record["settings"].keys() >= {"tokenizer", "vocab_size", "max_summary_length", "beams", "no_repeat_ngrams"}
+    source = write_jsonl(
+        tmp_path / "a.jsonl", ({"x": one["article"], "y": one["summary"]} for one in make_documents(20, 0))
+    )
+    train(source, output=tmp_path / "run", **still, text_column="x", label_column="y", copy=False, follow=False)
+    record = open_run(tmp_path / "run").record
+    assert (record["data"]["article_column"], record["data"]["summary_column"]) == ("x", "y")
+    assert not record["settings"]["model"]["copy_mechanism"]
+    predictor = load(tmp_path / "run")
+    assert predictor.model.copying is None
+    assert predictor.settings.text_column == "x"
+    assert evaluate(tmp_path / "run", source, **quiet)["rows"] == 20
+
+
+def test_the_python_object(run_folder, tmp_path):
+    documents = make_documents(120, 0)
+    settings = {"tokenizer": "word", "max_length": 32, "max_summary_length": 12, "beams": 2, "epochs": 4}
+    model = Summarizer(**settings, learning_rate=5e-3, batch_size=16).fit(documents)
+    article, other = (document["article"] for document in make_documents(2, 7))
+    assert model.summarize(article) == make_documents(1, 7)[0]["summary"]
+    found = model.predict([{"article": article}, other], beams=1)
+    assert [set(one) for one in found] == [{"summary", "score"}] * 2
+    assert model.predict([]) == []
+    model.save(tmp_path / "run")
+    loaded = Summarizer.load(tmp_path / "run")
+    assert loaded.predict([article, other], beams=1) == found
+    assert (tmp_path / "run" / "course.png").is_file()
+    assert loaded.evaluate(documents[:5])["rows"] == 5
+    assert loaded.embed([article]).shape == (1, 128)
+    with pytest.raises(UserError, match="this Summarizer is not trained yet"):
+        Summarizer().summarize(article)
 
 
 def test_a_document_may_come_through_a_pipe(run_folder, tmp_path, monkeypatch):
@@ -191,7 +232,7 @@ def test_any_name_of_a_run_is_a_title(run_folder, tmp_path):
 def test_the_command_line(run_folder, files, tmp_path, monkeypatch, capsys):
     code, out, _ = run_cli(monkeypatch, capsys, "evaluate", run_folder, files["test"])
     assert code == 0
-    assert all(part in out for part in ("model", "lead 3", "random 1", "R-Lsum", "documents a second"))
+    assert all(part in out for part in ("model", "lead 3", "random 1", "R-Lsum", "documents per second"))
     assert "words are stemmed. Beam 2," in out
     code, out, _ = run_cli(
         monkeypatch, capsys, "evaluate", run_folder, files["test"], "--language", "VI", "--beams", "1"
@@ -228,9 +269,8 @@ def test_a_run_of_another_task_is_refused(run_folder, tmp_path, monkeypatch, cap
     )
 
 
-def test_resumed_training_ends_with_the_same_weights(files, tmp_path, monkeypatch):
+def test_a_resumed_training_has_one_clock(files, tmp_path, monkeypatch):
     options = {"preset": TINY, "epochs": 2, **quiet}
-    train(files["train"], output=tmp_path / "whole", **options)
     watch = fastformer.training._Watch
     original = watch.on_step_end
 
@@ -244,11 +284,9 @@ def test_resumed_training_ends_with_the_same_weights(files, tmp_path, monkeypatc
         with pytest.raises(Interrupted, match="step 5 of 14"):
             train(files["train"], output=tmp_path / "parts", **options)
     train(files["train"], output=tmp_path / "parts", resume=True, **options)
-    whole, parts = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "parts"))
-    assert all(torch.equal(whole[name], parts[name]) for name in whole)
     metrics = open_run(tmp_path / "parts").load_metrics()
     times = [epoch["seconds"] for epoch in metrics["epochs"]]
-    assert sorted(times) == times  # one clock for both parts
+    assert sorted(times) == times
     assert times[-1] <= metrics["train_seconds"]
 
 
@@ -271,10 +309,10 @@ def test_the_course_is_rouge_without_beams_and_changes_nothing(files, tmp_path):
         ({"mixer": "performer"}, "unknown mixer 'performer'"),
         (
             {"preset": "paper-imdb"},
-            "unknown preset 'paper-imdb'; choose from default, paper-cnn-dailymail, paper-pubmed",
+            "unknown preset 'paper-imdb'; did you .* Choose from default, paper-cnn-dailymail, paper-pubmed",
         ),
         ({"train": "-"}, "give files, not standard input"),
-        ({"summary_column": "abstract"}, "no column 'abstract'; columns found: article, summary"),
+        ({"label_column": "abstract"}, "no column 'abstract'; columns found: article, summary"),
         ({"init": "none.txt"}, "none.txt: no such file or folder"),
         ({"language": "english"}, "--language english: give a two-letter code"),
     ],
@@ -287,26 +325,10 @@ def test_mistakes_are_one_line_and_leave_nothing(files, tmp_path, options, messa
 
 def test_a_bad_test_row_is_found_before_the_training(files, tmp_path, monkeypatch):
     rows = write_jsonl(tmp_path / "test.jsonl", [*make_documents(2, 0), {"article": "x", "summary": None}])
-    monkeypatch.setattr(verbs, "fit_summarizer", None)
+    monkeypatch.setattr(Summarization, "build", None)
     with pytest.raises(UserError, match=r"test.jsonl, line 3: the summary is missing"):
         train(files["train"], test=rows, output=tmp_path / "run", preset=TINY, **quiet)
     assert not (tmp_path / "run").exists()
-
-
-def test_the_model_is_safe_before_it_is_scored(files, run_folder, tmp_path, monkeypatch):
-    def fail(*_):
-        raise KeyboardInterrupt
-
-    with (
-        monkeypatch.context() as patch,
-        pytest.raises(Interrupted, match="run, and `fastformer evaluate .*` scores it"),
-    ):
-        patch.setattr(verbs, "_score", fail)
-        train(files["train"], test=files["test"], output=tmp_path / "run", preset=TINY, **quiet)
-    run = open_run(tmp_path / "run")
-    assert "test" not in run.load_metrics()
-    expected = open_run(run_folder).load_metrics()["test"]["summaries"]
-    assert evaluate(run, files["test"], **quiet)["summaries"] == expected
 
 
 def test_a_start_from_glove(files, tmp_path):
@@ -334,7 +356,7 @@ def test_a_start_from_another_summarizer_takes_all_of_it(files, run_folder, tmp_
 
 def test_a_start_from_masked_words_takes_the_encoder_and_its_word_pairs(files, tmp_path):
     texts = write_jsonl(tmp_path / "texts.jsonl", ({"text": one["article"]} for one in make_documents(120, 0)))
-    task_verbs.train("masked-words", texts, output=tmp_path / "words", tokenizer="word", epochs=1, **quiet)
+    verbs.train("masked-words", texts, output=tmp_path / "words", tokenizer="word", epochs=1, **quiet)
     before = load_file(tmp_path / "words" / "model.safetensors")
     assert before[PAIRS].any()
     config = open_run(tmp_path / "words").load_config()
@@ -349,7 +371,8 @@ def test_a_start_from_masked_words_takes_the_encoder_and_its_word_pairs(files, t
 
 
 def test_the_papers_table_of_hyper_parameters():
-    cnn, pubmed = (get_preset(f"paper-{name}", "fastformer") for name in ("cnn-dailymail", "pubmed"))
+    settings = get_task("summarization").settings
+    cnn, pubmed = (settings(f"paper-{name}") for name in ("cnn-dailymail", "pubmed"))
     assert (cnn.model["num_hidden_layers"], pubmed.model["num_hidden_layers"]) == (4, 2)
     assert (cnn.max_length, pubmed.max_length) == (2048, 4096)
     assert (cnn.training.epochs, pubmed.training.epochs) == (12, 15)
@@ -363,7 +386,11 @@ def test_the_papers_table_of_hyper_parameters():
         assert (preset.model["pooling_window_size"], preset.model["block_size"]) == (256, 32)
         assert (preset.model["projection_size"], preset.model["decoder_layers"]) == (64, 4)
         assert "copy_mechanism" not in preset.model
-    assert get_preset("paper-pubmed", "transformer").max_length == 512
+        assert preset.model["share_layers"]
+    transformer = settings("paper-pubmed", mixer="transformer")
+    assert transformer.max_length == 512
+    assert not transformer.model["share_layers"]
+    assert settings("paper-pubmed", mixer="transformer", max_length=1024).max_length == 1024
 
 
 def test_a_training_that_diverges_is_one_line(files, tmp_path):
@@ -386,7 +413,7 @@ def test_a_damaged_run_is_told(run_folder, tmp_path):
     shutil.copytree(run_folder, tmp_path / "run")
     (tmp_path / "run" / "generation_config.json").write_text("{")
     with pytest.raises(UserError, match="the model cannot be loaded"):
-        Summarizer.of(open_run(tmp_path / "run"))
+        load(tmp_path / "run")
     shutil.copy(run_folder / "generation_config.json", tmp_path / "run")
     weights = load_file(run_folder / "model.safetensors")
     save_file(
@@ -395,4 +422,4 @@ def test_a_damaged_run_is_told(run_folder, tmp_path):
         metadata={"format": "pt"},
     )
     with pytest.raises(UserError, match=r"the model cannot be loaded \(model.safetensors has no decoder.layers.0"):
-        Summarizer.of(open_run(tmp_path / "run"))
+        load(tmp_path / "run")

@@ -43,7 +43,7 @@ class Evaluating:
         "are confused; for numbers, predicted against true.",
         metavar="DIR",
     )
-    by_class: bool = option(False, "Say the scores of each class too; for numbers the quantiles of the errors.")
+    by_class: bool = option(True, "Say the scores of each class too; for numbers the quantiles of the errors.")
 
 
 CLASSIFICATION = register(

@@ -1,6 +1,6 @@
 """`fastformer explain` and `TextClassifier.explain`: why a classifier answers as it does on one text.
 
-What is explained is the log-odds of a label, log(p / (1 - p)): for one label a text z_c - log Σ_{j≠c} exp z_j, for
+What is explained is the log-odds of a label, log(p / (1 - p)): for one label per text z_c - log Σ_{j≠c} exp z_j, for
 several labels z_c alone, with z the logits. Unlike a logit it does not move when all logits move alike, which changes
 no prediction; unlike a probability it has no ceiling; and it weighs the other classes by how near they are, so that
 the explanation is about the choice that was made. For a number it is the number.

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
-from fastformer.errors import UserError
+from fastformer.errors import UserError, extra
 from fastformer.files import write_json, writing_aside, writing_text
 from fastformer.markdown import markdown_table
 from fastformer.plotting import OURS, style
@@ -207,7 +207,8 @@ def _escape(name: str) -> str:
 
 def plot_confusion(names: Sequence[str], counts: np.ndarray, path: Path, texts: str) -> None:
     """Write a PNG of the confusion matrix: true classes down, predicted ones across, in percent of the true class."""
-    from matplotlib.colors import PowerNorm
+    with extra("plots"):
+        from matplotlib.colors import PowerNorm
 
     caption = f"{texts}; a row shows as what the texts of a class were predicted, in percent"
     shares = 100 * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
@@ -279,7 +280,8 @@ def plot_scatter(predicted: np.ndarray, true: np.ndarray, path: Path, texts: str
 
 def _figure(width: float, height: float, title: str, caption: str) -> Any:
     """An empty figure with so many inches for its axes below a title and a caption."""
-    from matplotlib.figure import Figure
+    with extra("plots"):
+        from matplotlib.figure import Figure
 
     lines = textwrap.wrap(caption, int(width / 0.066))
     whole = height + 0.55 + 0.16 * len(lines)

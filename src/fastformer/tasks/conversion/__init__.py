@@ -1,6 +1,12 @@
 """Conversion prediction: the probability that a user converts on an ad, from what the user did before."""
 
-from fastformer.tasks.conversion.store import BehaviorStore
-from fastformer.tasks.conversion.verbs import embed, evaluate, predict, train
+from fastformer.lazy import lazy_names
 
-__all__ = ["BehaviorStore", "embed", "evaluate", "predict", "train"]
+_PLACES = {
+    "BehaviorStore": "fastformer.tasks.conversion.store",
+    "ConversionPredictor": "fastformer.tasks.conversion.model",
+}
+
+__all__ = [*_PLACES]
+
+__getattr__, __dir__ = lazy_names(__name__, _PLACES)

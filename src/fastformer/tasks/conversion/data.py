@@ -4,9 +4,10 @@ Of the texts each distinct one is kept once and tokenized once; an event is a li
 is mapped into memory. So a log may be larger than memory as long as its distinct texts are not.
 """
 
+import itertools
 import math
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -151,6 +152,14 @@ class Part(Dataset):
         """Labels in the order of the rows."""
         return self.events.labels[self.rows]
 
+    def texts(self, most: int) -> Iterator[str]:
+        """The distinct texts of these rows, each as often as it occurs here, but not more than `most` times.
+
+        So a word that a single text has counts as known if many rows meet the text.
+        """
+        for text, count in zip(self.events.texts, np.minimum(self.text_counts(), most), strict=True):
+            yield from itertools.repeat(text, count)
+
     def token_counts(self, vocab_size: int) -> np.ndarray:
         """How often each token occurs in these rows."""
         tokens, often = self.events.tokens, self.text_counts()
@@ -167,10 +176,9 @@ class Part(Dataset):
         return found
 
 
-def collect(events: Iterable[Event], writer: EventsWriter, advance) -> np.ndarray:
+def collect(events: Iterable[Event], writer: EventsWriter) -> np.ndarray:
     """Add all events to the writer; the numbers of their rows."""
     first = len(writer)
     for event in events:
         writer.add(event)
-        advance(1)
     return np.arange(first, len(writer))

@@ -1,16 +1,20 @@
-"""Files -> events: rows with `behaviors` (texts, the latest last), `ad` (a text), `label` (0 or 1), perhaps `time`, and
-side features by name. Whatever is wrong is said in one line with its file and line.
+"""Files or dictionaries -> events: `behaviors` (texts, the latest last), `ad` (a text), `label` (0 or 1), and perhaps
+`time` and side features by name. Whatever is wrong is said in one line with its file and line.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fastformer.data.formats import kind_of
-from fastformer.data.objects import Object, read_objects
+from fastformer.data.keeping import NOTHING, Keep
+from fastformer.data.objects import Object, given_objects, read_objects
 from fastformer.errors import UserError
+
+RESERVED = ("behaviors", "ad", "label", "time")
 
 
 class Columns(NamedTuple):
@@ -31,19 +35,45 @@ class Event(NamedTuple):
     values: list[str]  # of categories; "" where missing
 
 
-def read_events(
-    source: str | Path, columns: Columns, *, labelled: bool = True, split: str | None = None
-) -> Iterator[Event]:
-    """The events of a .jsonl or .parquet file (`-`: standard input), or `builtin[:split]`, simulated ones."""
-    needed = ["behaviors", "ad", *(["label"] if labelled else [])]
-    base, _, named = str(source).partition(":")
-    if base == "builtin":
-        from fastformer.tasks.conversion.simulate import builtin_objects
+NO_SIDE_FEATURES = Columns()
+Source = str | Path | Iterable[dict[str, Any]]
 
-        objects: Iterator[Object] = builtin_objects(named or split or "train")
-    else:
-        objects = read_objects(source, needed, ["time"], first=[*columns.numeric, *columns.categorical])
-    return (event_of(where, record, columns, labelled) for where, record in objects)
+
+@dataclass(frozen=True)
+class EventSource:
+    """The events of a source, which can be read more than once: a .jsonl or .parquet file, dictionaries, or `builtin`.
+
+    `-` is standard input. `builtin[:split]` are simulated ones, of the `split` that is not named.
+    """
+
+    source: Source
+    columns: Columns = NO_SIDE_FEATURES
+    labelled: bool = True
+    split: str | None = None
+
+    def __iter__(self) -> Iterator[Event]:
+        for where, record in self._objects():
+            yield event_of(where, record, self.columns, self.labelled)
+
+    def with_fields(self, keep: Keep) -> Iterator[tuple[dict[str, Any], Event]]:
+        """The events, each with those fields of its row that are kept."""
+        for number, (where, record) in enumerate(self._objects(keep)):
+            if number == 0:
+                keep.columns(where, list(record))
+            yield keep.of(record), event_of(where, record, self.columns, self.labelled)
+
+    def _objects(self, keep: Keep = NOTHING) -> Iterator[Object]:
+        """The rows as they stand there, each with its place."""
+        needed, side = ["behaviors", "ad", *(["label"] if self.labelled else [])], (*self.columns[0], *self.columns[1])
+        if not isinstance(self.source, str | Path):
+            return given_objects(self.source, needed, first=side)
+        base, _, named = str(self.source).partition(":")
+        if base == "builtin":
+            from fastformer.tasks.conversion.simulate import builtin_objects
+
+            return builtin_objects(named or self.split or "train")
+        optional = None if keep.everything else ["time", *keep.names]
+        return read_objects(self.source, needed, optional, first=side)
 
 
 def event_of(where: str, record: dict[str, Any], columns: Columns, labelled: bool) -> Event:

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import expit
 from sklearn.metrics import log_loss, roc_auc_score
 
-from fastformer.errors import diverged
+from fastformer.errors import diverged, extra
 from fastformer.files import writing_aside
 from fastformer.plotting import OURS, style
 from fastformer.tasks.classification.metrics import calibration_error
@@ -30,9 +30,9 @@ def scores(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float]:
 
 
 def validation_scores(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """`scores`, and the log loss with its sign changed, which may pick the best epoch."""
+    """`scores`, and where there is no AUC to pick the best epoch, the log loss with its sign changed."""
     found = scores(expit(logits.astype(np.float64)), labels.astype(np.int64))
-    return {**found, "negative_log_loss": -found["log_loss"]}
+    return found if "auc" in found else {**found, "negative_log_loss": -found["log_loss"]}
 
 
 def best_metric(labels: np.ndarray) -> str:
@@ -56,7 +56,8 @@ def plot_reliability(probabilities: np.ndarray, labels: np.ndarray, path: str | 
     Points are groups of equally many events, so that a rare conversion is seen as well as a common one; whiskers are
     two standard errors of the share.
     """
-    from matplotlib.figure import Figure
+    with extra("plots"):
+        from matplotlib.figure import Figure
 
     given, happened, count = reliability(probabilities, labels).T
     errors = 2 * np.sqrt(np.clip(happened * (1 - happened), 1e-12, None) / count)

@@ -1,8 +1,11 @@
 """Probabilities from a trained run: texts become vectors once and are kept, then lists of vectors become users."""
 
+import itertools
+import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,85 +14,123 @@ from transformers import PreTrainedTokenizerBase
 
 from fastformer.data.batches import pad_batch, token_budget_batches
 from fastformer.data.tokenizers import encode_batch
+from fastformer.engine.fit import Trained
 from fastformer.errors import UserError
-from fastformer.inference import BATCH_TOKENS
+from fastformer.inference import BATCH_TOKENS, cut_note
 from fastformer.machine import tune
 from fastformer.modeling import FastformerForConversion
 from fastformer.modeling.conversion import Side
-from fastformer.progress import say
+from fastformer.progress import progress_bar
 from fastformer.run_folder import Run
-from fastformer.tasks.conversion.events import Event
+from fastformer.tasks.base import Predictor
+from fastformer.tasks.conversion.events import Event, EventSource
 from fastformer.tasks.conversion.features import SideFeatures
+from fastformer.tasks.conversion.metrics import plot_reliability, scores
 
 CHUNK_EVENTS = 2048
 MAX_ITEMS = 200_000
 
 
 class ItemVectors:
-    """Text -> vector of the text encoder. Keeps the `limit` texts that were asked for last, each encoded once."""
+    """Text -> vector of the text encoder. Keeps the `limit` texts that were asked for last, each encoded once.
+
+    Threads may ask at once: the lock is held while looking up and keeping, not while encoding, so that two that miss
+    the same text may both encode it.
+    """
 
     def __init__(self, model: FastformerForConversion, tokenizer: PreTrainedTokenizerBase, limit: int = MAX_ITEMS):
         self.model, self.tokenizer, self.limit = model, tokenizer, limit
         self.kept: OrderedDict[str, Tensor] = OrderedDict()
         self.encoded = self.cut = 0  # texts that went through the encoder; those longer than its maximum
+        self.lock = threading.RLock()
 
     def __call__(self, texts: Iterable[str]) -> dict[str, Tensor]:
         """The vector (width,) of every distinct text."""
         found, missing = {}, []
-        for text in dict.fromkeys(texts):
-            if text in self.kept:
-                self.kept.move_to_end(text)
-                found[text] = self.kept[text]
-            else:
-                missing.append(text)
-        found |= self._encode(missing)
-        return found
+        with self.lock:
+            for text in dict.fromkeys(texts):
+                if text in self.kept:
+                    self.kept.move_to_end(text)
+                    found[text] = self.kept[text]
+                else:
+                    missing.append(text)
+        return found | self._encode(missing) if missing else found
 
     def keep(self, text: str, vector: Tensor) -> None:
         """Remember a vector; the text that nobody asked for the longest gives way."""
-        self.kept[text] = vector
-        self.kept.move_to_end(text)
-        if len(self.kept) > self.limit:
-            self.kept.popitem(last=False)
+        with self.lock:
+            self.kept[text] = vector
+            self.kept.move_to_end(text)
+            if len(self.kept) > self.limit:
+                self.kept.popitem(last=False)
 
     @torch.inference_mode()
     def _encode(self, texts: list[str]) -> dict[str, Tensor]:
         ids, cut = encode_batch(self.tokenizer, texts, self.tokenizer.model_max_length)
-        self.encoded, self.cut = self.encoded + len(texts), self.cut + cut
         vectors: dict[str, Tensor] = {}
         for batch in token_budget_batches(np.array([len(one) for one in ids], dtype=np.int64), BATCH_TOKENS):
             inputs = pad_batch([ids[index] for index in batch], self.tokenizer.pad_token_id)
             rows = self.model.encode_texts(**inputs)
             vectors |= {texts[index]: row.clone() for index, row in zip(batch, rows, strict=True)}
-        for text in texts:
-            self.keep(text, vectors[text])
+        with self.lock:
+            self.encoded, self.cut = self.encoded + len(texts), self.cut + cut
+            for text in texts:
+                self.keep(text, vectors[text])
         return vectors
 
 
-class Predictor:
-    """A loaded run."""
+class EventPredictor(Predictor):
+    """A trained model that judges events, as `read` gives them or as dictionaries."""
 
-    def __init__(
-        self,
-        model: FastformerForConversion,
-        tokenizer: PreTrainedTokenizerBase,
-        features: SideFeatures,
-        max_items: int = MAX_ITEMS,
-    ):
+    def __init__(self, trained: Trained, max_items: int = MAX_ITEMS):
+        super().__init__(trained)
         tune()
-        self.model, self.features = model.eval(), features
-        self.items = ItemVectors(self.model, tokenizer, max_items)
+        self.model.eval()
+        self.features = SideFeatures(**trained.record["features"])
+        self.items = ItemVectors(self.model, self.tokenizer, max_items)
 
     @classmethod
-    def of(cls, run: Run, max_items: int = MAX_ITEMS) -> "Predictor":
+    def of(cls, run: Run, max_items: int = MAX_ITEMS) -> "EventPredictor":
         """Load a run folder."""
         if run.task != "conversion":
             raise UserError(f"{run.folder}: a run of {run.task}, not of conversion; give a run of `train conversion`")
-        try:
-            features = SideFeatures(**run.record["features"])
-        except (KeyError, TypeError) as error:
-            raise UserError(f"{run.folder}/run.json: has no features ({error}); train the run again") from None
-        return cls(run.load_model(FastformerForConversion), run.load_tokenizer(), features, max_items)
+        return cls(Trained.of(run, FastformerForConversion), max_items)
+
+    def predict(self, examples: Iterable[Event | dict[str, Any]], options: Any = None) -> Iterator[dict[str, float]]:
+        """`{"probability": 0.25}`: how likely a conversion is. Labels are not read."""
+        for chance in self.probabilities(self._events(examples)):
+            yield {"probability": round(chance, 6)}
+
+    def vectors(self, examples: Iterable[Event | dict[str, Any]]) -> Iterator[np.ndarray]:
+        """The user vector of each event: what its behaviours say, whatever the ad."""
+        for chunk in _chunks(self._events(examples)):
+            vectors = self.items(text for event in chunk for text in self._recent(event))
+            yield from self._in_batches(chunk, vectors, self._users).numpy()
+
+    def evaluate(self, examples: Iterable[Event | dict[str, Any]], options: Any = None) -> dict[str, float]:
+        """AUC, log loss and calibration error; `plot` is where to draw how far the probabilities are right."""
+        labels: list[int] = []
+
+        def noting_labels() -> Iterator[Event]:
+            for event in self._events(examples, labelled=True):
+                labels.append(event.label)
+                yield event
+
+        found = []
+        with progress_bar("Evaluating", show=self.show) as advance:
+            for chance in self.probabilities(noting_labels()):
+                found.append(chance)
+                advance(1)
+        chances, converted = np.array(found), np.array(labels)
+        if options is not None and options.plot is not None:
+            title = f"Reliability of {Path(self.trained.name).resolve().name}"
+            plot_reliability(chances, converted, options.plot, title)
+        return {"rows": len(labels), **scores(chances, converted)}
+
+    def notes(self) -> Iterator[str]:
+        """How many texts were cut."""
+        if self.items.cut:
+            yield cut_note(self.items.cut, self.tokenizer.model_max_length)
 
     def probabilities(self, events: Iterable[Event]) -> Iterator[float]:
         """The probability of a conversion, event by event; a few thousand are in memory."""
@@ -97,17 +138,13 @@ class Predictor:
             vectors = self.items(text for event in chunk for text in (*self._recent(event), event.ad))
             yield from self._in_batches(chunk, vectors, self._score).tolist()
 
-    def user_vectors(self, events: Iterable[Event]) -> Iterator[np.ndarray]:
-        """The user vector of each event: what its behaviours say, whatever the ad."""
-        for chunk in _chunks(events):
-            vectors = self.items(text for event in chunk for text in self._recent(event))
-            yield from self._in_batches(chunk, vectors, self._users).numpy()
-
-    def warn_about_cut_texts(self) -> None:
-        """One line if any text was longer than the model's maximum."""
-        if self.items.cut:
-            limit = self.items.tokenizer.model_max_length
-            say(f"{self.items.cut:,} texts were longer than the model's {limit:,} tokens and were cut.")
+    def _events(self, examples: Iterable[Event | dict[str, Any]], labelled: bool = False) -> Iterator[Event]:
+        """The examples, those that are dictionaries checked as a file's rows are."""
+        examples = iter(examples)
+        for first in examples:
+            given = itertools.chain([first], examples)
+            return given if isinstance(first, Event) else iter(EventSource(given, self.features.columns, labelled))
+        return iter(())
 
     def _recent(self, event: Event) -> list[str]:
         return event.behaviors[-self.model.config.max_behaviors :]
@@ -135,7 +172,7 @@ class Predictor:
 
 def _chunks(events: Iterable[Event]) -> Iterator[list[Event]]:
     events = iter(events)
-    while chunk := list(islice(events, CHUNK_EVENTS)):
+    while chunk := list(itertools.islice(events, CHUNK_EVENTS)):
         yield chunk
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fastformer.data.corpus import builtin_rows
+from fastformer.data.corpus import builtin_rows, need_libraries
 from fastformer.data.objects import Object
 from fastformer.errors import UserError
 
@@ -30,6 +30,7 @@ _DAY = 86_400
 @cache
 def titles() -> dict[str, list[str]]:
     """The items by library: its first distinct first lines of docstrings, library names masked."""
+    need_libraries(LIBRARIES)
     found: dict[str, dict[str, None]] = {library: {} for library in LIBRARIES}
     for row in builtin_rows("train"):
         if row.label in found and len(found[row.label]) < ITEMS_A_LIBRARY:

@@ -7,11 +7,13 @@ his vector is made from these when it is asked for and has changed: no text of t
     store.add("ann", "searched for hiking boots")
     store.score("ann", "Boots for every weather")
 
-Memory is bounded: the items and the users that were met last are kept.
+Memory is bounded: the items and the users that were met last are kept. Threads may share a store: each call sees all
+that was added before it began, and the model works outside the locks, so that nobody waits for another's texts.
 """
 
 import hashlib
 import json
+import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -29,7 +31,7 @@ from fastformer.modeling import FastformerForConversion
 from fastformer.modeling.conversion import Side
 from fastformer.run_folder import open_run
 from fastformer.tasks.conversion.events import Event, event_of
-from fastformer.tasks.conversion.scoring import MAX_ITEMS, Predictor, encode_lists
+from fastformer.tasks.conversion.scoring import MAX_ITEMS, EventPredictor, encode_lists
 
 MAX_USERS = 100_000
 _VECTORS, _TEXTS = "items.safetensors", "items.json"
@@ -41,19 +43,21 @@ class _User:
 
     behaviors: deque[Tensor]
     vector: Tensor | None = None  # None: something happened since it was made
+    changes: int = 0  # how often something happened: a vector that is being made meanwhile is not kept
 
 
 class BehaviorStore:
     """Users, what they did, and the probability that they convert; the same answers as the model on whole rows."""
 
-    def __init__(self, predictor: Predictor, max_users: int = MAX_USERS):
+    def __init__(self, predictor: EventPredictor, max_users: int = MAX_USERS):
         self.predictor, self.max_users = predictor, max_users
         self.users: OrderedDict[str, _User] = OrderedDict()
+        self._lock = threading.Lock()  # of the users
 
     @classmethod
     def open(cls, run: str | Path, *, max_items: int = MAX_ITEMS, max_users: int = MAX_USERS) -> "BehaviorStore":
         """A store for the model in a run folder."""
-        return cls(Predictor.of(open_run(run), max_items), max_users)
+        return cls(EventPredictor.of(open_run(run), max_items), max_users)
 
     @property
     def model(self) -> FastformerForConversion:
@@ -63,9 +67,11 @@ class BehaviorStore:
     def add(self, user: str, *texts: str) -> None:
         """The user did something, the latest last: only texts that were never met go through the text encoder."""
         vectors = self.predictor.items(texts)
-        state = self._state(user)
-        state.behaviors.extend(vectors[text] for text in texts)
-        state.vector = None
+        with self._lock:
+            state = self._state(user)
+            state.behaviors.extend(vectors[text] for text in texts)
+            state.vector = None
+            state.changes += 1
 
     def score(self, user: str, ad: str, side: Mapping[str, Any] | None = None) -> float:
         """The probability that the user converts on an ad; `side` has the columns the model was trained with."""
@@ -86,23 +92,30 @@ class BehaviorStore:
     @torch.inference_mode()
     def vector(self, user: str) -> Tensor:
         """The user's vector (width,)."""
-        if user in self.users:
-            self.users.move_to_end(user)
-        state = self.users.get(user) or _User(deque())  # whoever is only asked for is not kept
-        if state.vector is None:
-            behaviors = torch.stack([*state.behaviors]) if state.behaviors else None
-            state.vector = encode_lists(self.model, [behaviors])[0]
-        return state.vector
+        with self._lock:
+            if user in self.users:
+                self.users.move_to_end(user)
+            state = self.users.get(user) or _User(deque())  # whoever is only asked for is not kept
+            if state.vector is not None:
+                return state.vector
+            behaviors, changes = [*state.behaviors], state.changes
+        vector = encode_lists(self.model, [torch.stack(behaviors) if behaviors else None])[0]
+        with self._lock:
+            if state.changes == changes:
+                state.vector = vector
+        return vector
 
     def forget(self, user: str) -> None:
         """Remove all that is known of a user."""
-        self.users.pop(user, None)
+        with self._lock:
+            self.users.pop(user, None)
 
     def save_items(self, folder: str | Path) -> None:
         """Write the item vectors to a folder: a serving process that starts from it encodes no known text again."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        kept = self.predictor.items.kept
+        with self.predictor.items.lock:
+            kept = dict(self.predictor.items.kept)
         vectors = torch.stack([*kept.values()]) if kept else torch.zeros(0, self.model.config.hidden_size)
         content = {"encoder": text_encoder_fingerprint(self.model), "texts": list(kept)}
         with writing_aside(folder / _VECTORS) as weights, writing_aside(folder / _TEXTS) as texts:

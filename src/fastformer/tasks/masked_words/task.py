@@ -77,9 +77,6 @@ class MaskedWords(Task):
         else:
             rows = hold_out(len(encoded["train"]), settings.training.seed, most=MOST_HELD_OUT)
             training, validating = (Subset(encoded["train"], some) for some in rows)
-        if "validation" not in encoded:
-            rows = hold_out(len(training), settings.training.seed, most=MOST_HELD_OUT)
-            training, validating = (Subset(encoded["train"], some) for some in rows)
         tokens = int(training.lengths.sum())
         return Parts(
             settings=settings.for_size(len(training), tokens),

@@ -1,5 +1,15 @@
-"""News recommendation: rank news for a user by what the user clicked before, on data in MIND's layout."""
+"""News recommendation: rank articles for a user by what the user clicked before, on data in MIND's layout."""
 
-from fastformer.tasks.recommendation.verbs import embed, ensemble, evaluate, predict, recommend, train, zip_prediction
+import importlib
+from typing import Any
 
-__all__ = ["embed", "ensemble", "evaluate", "predict", "recommend", "train", "zip_prediction"]
+_PLACES = {"Recommender": "model", "recommend": "model", "ensemble": "ensembles"}
+
+__all__ = ["Recommender", "ensemble", "recommend"]
+
+
+def __getattr__(name: str) -> Any:
+    """What users import: it brings torch along, so it is loaded only when it is asked for."""
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)

@@ -5,8 +5,10 @@ million users are there at once, and processes that use the same clicks share th
 """
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +22,10 @@ _QUIRKS = b"quirks"
 
 @dataclass(frozen=True)
 class Clicks:
-    """Impressions and the histories of who saw them; news are numbers, rows of `news`. Arrays are not to be changed."""
+    """Impressions and the histories of who saw them; articles are numbers, rows of `news`.
+
+    Arrays are not to be changed. Read one after the other, impressions are dictionaries with ids of articles.
+    """
 
     news: pa.Table  # NEWS_COLUMNS, all strings; row i is news number i
     impression_ids: np.ndarray  # as in the file: int64, or str where they are no numbers
@@ -28,13 +33,24 @@ class Clicks:
     times: np.ndarray  # float64, impression -> seconds since 1970; NaN where the file does not say
     histories: Ragged  # the distinct ones: news numbers, int32, oldest click first
     history_of: np.ndarray  # int32, impression -> row of `histories`
-    candidates: Ragged  # news numbers, int32, one row an impression, in the order of the file
+    candidates: Ragged  # news numbers, int32, one row per impression, in the order of the file
     labels: np.ndarray | None  # int8, one a value of `candidates`, 1 for a click; None where the file has none
     quirks: dict[str, int]  # what was odd and how often, see `fastformer.tasks.recommendation.mind.QUIRKS`
 
     def __len__(self) -> int:
         """Number of impressions."""
         return len(self.impression_ids)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """`{"impression": 7, "history": ["N1"], "candidates": ["N2", "N3"], "labels": [0, 1]}`, and so on."""
+        ids = self.news["id"].to_pylist()
+        for number, impression in enumerate(self.impression_ids.tolist()):
+            history = [ids[one] for one in self.histories.row(self.history_of[number])]
+            candidates = [ids[one] for one in self.candidates.row(number)]
+            found = {"impression": impression, "history": history, "candidates": candidates}
+            if self.labels is not None:
+                found["labels"] = Ragged(self.labels, self.candidates.offsets).row(number).tolist()
+            yield found
 
     def take(self, impressions: np.ndarray) -> "Clicks":
         """Some impressions, in the order given, with their histories only; news and quirks stay as they are."""
@@ -111,7 +127,7 @@ class Clicks:
         if not all(len(array) == len(self) == len(offsets) - 1 for array in by_impression):
             raise ValueError("the arrays of impressions have different lengths")
         if self.labels is not None and len(self.labels) != flat:
-            raise ValueError("there is not one label a candidate")
+            raise ValueError("the number of labels is not the number of candidates")
 
 
 def _to_numpy(array: pa.Array) -> np.ndarray:

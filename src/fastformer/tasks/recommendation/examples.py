@@ -17,7 +17,6 @@ from transformers import PreTrainedTokenizerBase
 from fastformer.data.ragged import Ragged
 from fastformer.data.tokenizers import encode_batch
 from fastformer.errors import UserError
-from fastformer.progress import say
 from fastformer.tasks.recommendation.clicks import Clicks
 
 
@@ -27,6 +26,7 @@ class Titles(NamedTuple):
     ids: np.ndarray  # int32 (news, longest title)
     lengths: np.ndarray
     states: Tensor | None = None  # float16, token vectors by a pre-trained encoder not trained (news, longest, width)
+    cut: int = 0  # how many were longer
 
     def counts(self, vocab_size: int) -> np.ndarray:
         """How often each token occurs."""
@@ -46,23 +46,20 @@ class Titles(NamedTuple):
 
 
 def news_texts(news: pa.Table, fields: Sequence[str]) -> list[str]:
-    """What a model reads of each news: some columns, joined by spaces."""
+    """What a model reads of each article: some columns, joined by spaces."""
     columns = [news[field].to_pylist() for field in fields]
     return [" ".join(parts) for parts in zip(*columns, strict=True)]
 
 
-def encode_titles(
-    news: pa.Table, tokenizer: PreTrainedTokenizerBase, fields: Sequence[str], max_length: int, show: bool = True
-) -> Titles:
-    """Tokenize every news once; longer ones are cut, and counted in one line if `show`."""
+def encode_titles(news: pa.Table, tokenizer: PreTrainedTokenizerBase, fields: Sequence[str], max_length: int) -> Titles:
+    """Tokenize every article once; longer ones are cut, and counted."""
     encoded, cut = encode_batch(tokenizer, news_texts(news, fields), max_length)
-    if cut and show:
-        say(f"{cut:,} of {len(encoded):,} titles were longer than {max_length} tokens and were cut.")
     lengths = np.array([len(ids) for ids in encoded], dtype=np.int64)
     ids, _ = Ragged.from_lengths(np.concatenate([*encoded, np.zeros(0, np.int32)]), lengths).padded(
         tokenizer.pad_token_id
     )
-    return Titles(ids if ids.shape[1] else np.full((len(ids), 1), tokenizer.pad_token_id, np.int32), lengths)
+    ids = ids if ids.shape[1] else np.full((len(ids), 1), tokenizer.pad_token_id, np.int32)
+    return Titles(ids, lengths, cut=cut)
 
 
 class ClickExamples(Dataset):
@@ -112,10 +109,10 @@ class ClickExamples(Dataset):
 def batch_of(
     titles: Titles, history: np.ndarray, history_mask: np.ndarray, candidates: np.ndarray, candidate_mask: np.ndarray
 ) -> dict[str, Tensor]:
-    """Inputs of a model from news numbers (batch, …), each news with its title once."""
+    """Inputs of a model from news numbers (batch, …), each article with its title once."""
     if not history.shape[1]:  # nobody in this batch has clicked anything
         history, history_mask = (np.zeros((len(history), 1), part.dtype) for part in (history, history_mask))
-    # Padding takes the number of a news that is there anyway.
+    # Padding takes the number of an article that is there anyway.
     candidates = np.where(candidate_mask, candidates, candidates[:, :1])
     history = np.where(history_mask, history, candidates[:, :1])
     distinct, places = np.unique(np.concatenate([history, candidates], axis=1), return_inverse=True)

@@ -2,11 +2,11 @@
 
     random         any order
     popularity     n_c, how many users clicked the candidate c in training
-    co-occurrence  Σ_h C[h, c] / √(n_h n_c) over the news h of a history: C[h, c] users clicked both
+    co-occurrence  Σ_h C[h, c] / √(n_h n_c) over the articles h of a history: C[h, c] users clicked both
 
-Both come from one matrix X, 1 where a user clicked a news, in a history or in an impression: n = Σ_u X[u], C = Xᵀ X.
-Who clicks something twice counts once. News of two folders are the same if their ids are; one that training does not
-know scores 0. Labels of the folder that is ranked are never looked at.
+Both come from one matrix X, 1 where a user clicked an article, in a history or an impression: n = Σ_u X[u], C = Xᵀ X. A
+user who clicks an article twice counts once. Articles of two folders are the same if their ids are. An article that the
+training folder does not have scores 0. The labels of the folder that is ranked are never looked at.
 """
 
 from typing import Literal, get_args
@@ -26,7 +26,7 @@ _HISTORIES = 512  # scored at a time: a row of all news each
 
 
 def floor_scores(name: Floor, train: Clicks, test: Clicks, seed: int = 0) -> np.ndarray:
-    """One score a candidate of `test`, flat; `seed` is for `random` only."""
+    """One score per candidate of `test`, flat; `seed` is for `random` only."""
     if name not in FLOORS:
         raise UserError(f"unknown floor {name!r}; choose from {', '.join(FLOORS)}")
     if name == "random":
@@ -44,7 +44,10 @@ def floor_scores(name: Floor, train: Clicks, test: Clicks, seed: int = 0) -> np.
 
 
 def _clicked(train: Clicks) -> sparse.csr_array:
-    """Which news each user clicked (users, news): 1 or nothing. An impression of nobody knows whom is a user."""
+    """Which articles each user clicked (users, articles): 1 or nothing.
+
+    An impression without a user id counts as a user of its own.
+    """
     users = np.where(train.users < 0, train.users.max(initial=-1) + 1 + np.arange(len(train)), train.users)
     count = len(train.histories.lengths)
     reader, read = np.divmod(np.unique(users * count + train.history_of), count)  # each history of a user once
@@ -65,7 +68,7 @@ def _co_occurrence(
 ) -> np.ndarray:
     clicked = clicked @ sparse.diags_array(1 / np.sqrt(np.maximum(clicked.sum(axis=0), 1)))
     together = (clicked.T @ clicked).tocsr()
-    together -= sparse.diags_array(together.diagonal())  # a news does not speak for itself
+    together -= sparse.diags_array(together.diagonal())  # an article does not vote for itself
     scores = np.zeros(len(candidates))
     histories = test.histories.last(_HISTORY)
     by_history = np.argsort(test.history_of, kind="stable")

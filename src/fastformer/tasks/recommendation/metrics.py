@@ -7,7 +7,8 @@ With the candidates of an impression in the order of their scores, best first, f
     nDCG@k  Σ_{rank ≤ k} (2^y − 1) / log2(rank + 1)  ÷  the same sum with all clicks ranked first
 
 Equal scores are ranked by place in MRR and nDCG: the candidate that stands first in the file comes first. Impressions
-with one class only have no AUC; those without a click have no metric at all. They are left out and counted.
+with one class only have no AUC; those without a click have no metric at all. They are left out and counted. Where no
+impression has an AUC it is missing in the result.
 
 Impressions with equally many candidates make a matrix: the work is a few sorts of matrices, no loop over impressions.
 """
@@ -26,7 +27,7 @@ _MOST_VALUES = 1 << 22  # of a matrix: larger ones would only miss the processor
 def impression_metrics(scores: np.ndarray, labels: np.ndarray, offsets: np.ndarray) -> dict[str, Any]:
     """The averages of METRICS, and how many impressions there are: in all, without a click, of one class only.
 
-    `scores` and `labels` have one value a candidate; `offsets` are those of `Clicks.candidates`.
+    `scores` and `labels` have one value per candidate; `offsets` are those of `Clicks.candidates`.
     """
     _check(scores, offsets)
     count = len(offsets) - 1
@@ -41,9 +42,9 @@ def impression_metrics(scores: np.ndarray, labels: np.ndarray, offsets: np.ndarr
             for limit in (5, 10):
                 found[f"ndcg@{limit}"][rows] = _ndcg(ranked, clicks, limit)
     one_class, without = (int(np.isnan(found[name]).sum()) for name in ("auc", "mrr"))
-    if one_class == count:
-        raise UserError("no impression has both a clicked and an unclicked candidate: there is nothing to rank")
-    averages = {name: float(np.nanmean(values)) for name, values in found.items()}
+    if without == count:
+        raise UserError("no impression has a click: there is nothing to rank")
+    averages = {name: float(np.nanmean(values)) for name, values in found.items() if not np.isnan(values).all()}
     return {**averages, "impressions": count, "without_positive": without, "one_class": one_class}
 
 
@@ -59,7 +60,7 @@ def ranks(scores: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 def format_metrics(metrics: dict[str, Any]) -> str:
     """The averages in percent, as the paper prints them, in one line."""
-    return ", ".join(f"{title} {100 * metrics[name]:.2f}" for name, title in METRICS.items())
+    return ", ".join(f"{title} {100 * metrics[name]:.2f}" for name, title in METRICS.items() if name in metrics)
 
 
 def _auc(scores: np.ndarray, ranked: np.ndarray) -> np.ndarray:

@@ -24,20 +24,20 @@ import pyarrow as pa
 from fastformer.data.formats import decode
 from fastformer.errors import UserError
 from fastformer.files import cache_folder
-from fastformer.progress import say
+from fastformer.progress import how_many, say
 from fastformer.tasks.recommendation.behaviors import Behaviors
 from fastformer.tasks.recommendation.clicks import NEWS_COLUMNS, Clicks
 from fastformer.tasks.recommendation.simulate import builtin_folder
 
 QUIRKS = {
-    "missing_in_histories": "clicks in histories dropped, their news not in news.tsv",
+    "missing_in_histories": "clicks in histories dropped, on articles that are not in news.tsv",
     "missing_candidates": "candidates not in news.tsv, kept with an empty title",
-    "repeated_clicks": "repeated clicks in histories, kept",
+    "repeated_clicks": "clicks repeated in histories, kept",
     "empty_histories": "impressions with an empty history",
     "without_positive": "impressions without a click",
     "without_negative": "impressions with clicks only",
     "repeated_news": "lines of news.tsv with an id seen before, left out",
-    "blank_lines": "blank lines",
+    "blank_lines": "lines left blank",
 }
 _READING = 1  # raise it when the same files give other clicks: what was made from them is made again
 _FORMAT = 3  # raise it when `Clicks` has other arrays: they are read again
@@ -85,13 +85,13 @@ def content_key(folder: str | Path) -> str:
 
 def format_quirks(quirks: dict[str, int]) -> str:
     """What was odd, in one line; empty if nothing was."""
-    return "; ".join(f"{quirks[name]:,} {says}" for name, says in QUIRKS.items() if name in quirks)
+    return "; ".join(how_many(quirks[name], says) for name, says in QUIRKS.items() if name in quirks)
 
 
 def _files(folder: str | Path) -> tuple[Path, Path]:
     name, _, split = str(folder).partition(":")
     if name == "builtin":
-        folder = builtin_folder(split)
+        folder = builtin_folder(split or "train")
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; give one with MIND's news.tsv and behaviors.tsv, or builtin:train")

@@ -5,91 +5,40 @@ matched for some impressions at a time.
 """
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import torch
-from pyarrow import parquet
 from torch import Tensor
 
 from fastformer.data.batches import token_budget_batches
 from fastformer.data.ragged import Ragged
-from fastformer.errors import UserError
 from fastformer.inference import BATCH_TOKENS
 from fastformer.machine import tune
-from fastformer.modeling import FastformerForRecommendation, FimForRecommendation, NewsRecommender
+from fastformer.modeling import FastformerForRecommendation, NewsRecommender
 from fastformer.progress import progress_bar
-from fastformer.run_folder import Run, open_run
 from fastformer.tasks.recommendation.clicks import Clicks
-from fastformer.tasks.recommendation.examples import Titles, encode_titles
+from fastformer.tasks.recommendation.examples import Titles
 
-MEMBERS = "members"  # folder of an ensemble's runs
-NEWS_TABLE = "news.parquet"
 _PAIRS_AT_ONCE = 1 << 14
 _CUBES_AT_ONCE = 1 << 8
-
-
-def score(run: Run | str | Path, clicks: Clicks, *, show_progress: bool = False) -> np.ndarray:
-    """A score of every candidate, float32, aligned with `clicks.candidates.values`; larger is better.
-
-    An ensemble's scores are the average of those of its runs.
-    """
-    run = check_task(run if isinstance(run, Run) else open_run(run))
-    if members := members_of(run):
-        return np.mean([score(member, clicks, show_progress=show_progress) for member in members], axis=0)
-    recommender = Recommender(run)
-    titles = recommender.titles(clicks.news, show_progress)
-    return score_clicks(recommender.model, titles, clicks, recommender.max_history, show_progress=show_progress)
-
-
-def check_task(run: Run) -> Run:
-    """The run, if it is one of ours."""
-    if run.task != "recommendation":
-        raise UserError(f"{run.folder}: a run for {run.task}; give one of `fastformer train recommendation`")
-    return run
-
-
-def members_of(run: Run) -> list[Run]:
-    """The runs that an ensemble consists of; none if it is a single model."""
-    return [open_run(run.folder / MEMBERS / str(number)) for number in range(run.record.get("members", 0))]
-
-
-class Recommender:
-    """A loaded run."""
-
-    def __init__(self, run: Run):
-        self.run = run
-        settings = run.record["settings"]
-        model_class = FimForRecommendation if run.record["model"] == "fim" else FastformerForRecommendation
-        self.model: NewsRecommender = run.load_model(model_class)
-        self.tokenizer = run.load_tokenizer()
-        self.fields, self.max_title = settings["fields"], settings["title_length"]
-        self.max_history = settings["history_length"]
-
-    def titles(self, news: pa.Table, show: bool = False) -> Titles:
-        """Token ids of a table of news; if `show`, say how many were cut."""
-        return encode_titles(news, self.tokenizer, self.fields, self.max_title, show)
-
-
-def load_news(run: Run) -> pa.Table:
-    """The news that a run was trained on."""
-    try:
-        return parquet.read_table((members_of(run) or [run])[0].folder / NEWS_TABLE)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise UserError(f"{run.folder / NEWS_TABLE}: cannot be read ({error}); give --news a folder") from error
 
 
 def score_clicks(
     model: NewsRecommender, titles: Titles, clicks: Clicks, max_history: int, *, show_progress: bool = False
 ) -> np.ndarray:
-    """The scores of `score`, by a model that is at hand."""
+    """A score of every candidate, float32, aligned with `clicks.candidates.values`; larger is better."""
     tune()
     total = len(titles.lengths) + len(clicks)
     with progress_bar("Scoring", total=total, show=show_progress) as advance, torch.inference_mode():
-        news = encode_news(model, titles, advance)
-        match = _dot_products if isinstance(model, FastformerForRecommendation) else _matched
-        return match(model, news, clicks, max_history, advance)
+        return match_clicks(model, encode_news(model, titles, advance), clicks, max_history, advance)
+
+
+def match_clicks(
+    model: NewsRecommender, news: Tensor, clicks: Clicks, max_history: int, advance: Callable[[int], None]
+) -> np.ndarray:
+    """The same, given what `encode_news` keeps of every title."""
+    match = _dot_products if isinstance(model, FastformerForRecommendation) else _matched
+    return match(model, news, clicks, max_history, advance)
 
 
 def encode_news(model: NewsRecommender, titles: Titles, advance: Callable[[int], None] = lambda _: None) -> Tensor:

@@ -1,7 +1,7 @@
 """Simulated clicks in MIND's layout, offline: titles are first lines of the built-in corpus, their category a library.
 
 A user has a favourite category. Of the news shown in an impression, drawn evenly from all of them, one or two were
-clicked: nine of ten clicks are on the favourite, the others anywhere. Over all users, every news is as likely to be
+clicked: nine of ten clicks are on the favourite, the others anywhere. Over all users, every article is as likely to be
 shown and clicked as any other, so popularity knows nothing, and some of the news come out after training: to rank those
 a model must read titles.
 
@@ -10,21 +10,20 @@ a model must read titles.
 """
 
 import os
-import shutil
-from contextlib import suppress
+import tempfile
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
 
-from fastformer.data.corpus import builtin_rows
+from fastformer.data.corpus import builtin_rows, need_libraries
 from fastformer.errors import UserError
 from fastformer.files import cache_folder, explain_full_disk
 
 USERS = 500
 SPLITS = ("train", "dev", "test")
-IMPRESSIONS = {"train": 4, "dev": 1, "test": 1}  # a user
+IMPRESSIONS = {"train": 4, "dev": 1, "test": 1}  # per user
 CANDIDATES = 15
 CATEGORIES = ("networkx", "nltk", "pandas", "python", "sympy", "transformers")  # libraries with words of their own
 LOYALTY = 0.9  # of clicks are on the favourite category
@@ -55,24 +54,30 @@ def builtin_folder(split: str) -> Path:
     rules = Path(__file__).read_text(encoding="utf-8")  # other rules, other clicks
     key = blake2b(repr((rules, titles)).encode(), digest_size=8).hexdigest()
     folder = cache_folder() / f"simulated-clicks-{key}"
-    if not (folder / split / "behaviors.tsv").is_file():
-        aside = folder.with_name(f".{folder.name}.{os.getpid()}")
+    if not all((folder / split / name).is_file() for name in ("news.tsv", "behaviors.tsv")):
         try:
-            _write(aside, titles, USERS, 0)
-            shutil.rmtree(folder, ignore_errors=True)
-            with suppress(OSError):  # another process was faster
-                aside.rename(folder)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as aside:
+                _write(Path(aside), titles, USERS, 0)
+                _put_files(Path(aside), folder)
         except OSError as error:
             raise UserError(
                 f"{folder}: cannot be written ({error.strerror}); set FASTFORMER_CACHE to a folder that can"
             ) from error
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
     return folder / split
+
+
+def _put_files(made: Path, folder: Path) -> None:
+    """Move what was made to `folder`, file by file: another process may have made the same, and may be reading it."""
+    for path in filter(Path.is_file, made.rglob("*")):
+        place = folder / path.relative_to(made)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(path, place)
 
 
 def _titles() -> list[tuple[str, str]]:
     """(title, category), the same number of each category, categories in turn."""
+    need_libraries(CATEGORIES)
     found: dict[str, dict[str, None]] = {category: {} for category in CATEGORIES}
     for row in builtin_rows("train"):
         titles = found.get(row.label)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fastformer.errors import extra
 from fastformer.files import writing_aside
 from fastformer.plotting import COLORS, OURS, style
 from fastformer.tasks.summarization.baselines import baseline_summaries
@@ -14,7 +15,7 @@ from fastformer.tasks.summarization.data import Pairs
 from fastformer.tasks.summarization.documents import Document, Documents
 from fastformer.tasks.summarization.metrics import rouge_of_each
 from fastformer.tasks.summarization.objective import SummaryLearner
-from fastformer.tasks.summarization.writing import Summarizer
+from fastformer.tasks.summarization.writing import Writer
 
 COURSE_FILE = "course.png"
 _SAMPLE = 100  # documents
@@ -36,7 +37,7 @@ class Sample:
         drawn = [document for row, document in enumerate(islice(documents, 1 + max(rows))) if row in rows]
         return cls(drawn, language)
 
-    def score(self, writer: Summarizer, learner: SummaryLearner) -> float:
+    def score(self, writer: Writer, learner: SummaryLearner) -> float:
         """ROUGE-1 of what `writer` writes with the weights that the learner has by now."""
         writer.model.to(learner.device).load_state_dict(learner.state_dict())
         return self._rouge1([one.summary for one in writer(document.article for document in self.documents)])
@@ -53,8 +54,9 @@ class Sample:
 
 
 def plot_course(metrics: dict[str, Any], path: str | Path, title: str) -> None:
-    """Write a PNG of `Fitted.metrics()`: ROUGE-1 of the sample, and of sentences of its articles; perplexity below."""
-    from matplotlib.figure import Figure
+    """Write a PNG of a run's metrics: ROUGE-1 of the sample, and of sentences of its articles; perplexity below."""
+    with extra("summarization"):
+        from matplotlib.figure import Figure
 
     epochs, sample = metrics["epochs"], metrics["sample"]
     unit, seconds = next(

@@ -15,13 +15,12 @@ from transformers import PreTrainedTokenizerBase
 
 from fastformer.data.batches import EncodedTexts, EncodedTextsWriter, Subset, pad_batch
 from fastformer.data.tokenizers import encode_batch
-from fastformer.errors import UserError
+from fastformer.inference import cut_note
 from fastformer.progress import progress_bar, say
 from fastformer.tasks.summarization.documents import Documents
 
 END = "[END]"  # in tokenizers that have no such token
 IGNORED = -100  # the label of padding
-MOST_VALIDATION_DOCUMENTS = 1000
 _SUMMARY_WEIGHT = 8  # a token of a summary has the whole vocabulary in its sums: it costs as much as so many others
 _CHUNK = 256  # documents, in memory together
 
@@ -67,20 +66,12 @@ def encode_documents(
                 lengths.append(len(summary) + 1)
             advance(len(chunk))
         encoded = writer.finish(np.array(lengths, dtype=np.int64))
-    documents.warn_about_empty()
+    for note in documents.notes():
+        say(note)
     for cut, what, limit in ((cut_articles, "articles", max_length), (cut_summaries, "summaries", max_summary_length)):
         if cut:
-            say(f"{cut:,} of {len(lengths):,} {what} were longer than {limit:,} tokens and were cut.")
+            say(cut_note(cut, limit, what, len(lengths)))
     return encoded
-
-
-def hold_out(encoded: EncodedTexts, seed: int) -> tuple[Pairs, Pairs]:
-    """Split off a tenth for validation, at most 1,000 documents."""
-    if len(encoded) < 2:
-        raise UserError("one document leaves nothing to validate on; give more, or a file to --validation")
-    shuffled = np.random.default_rng([seed, 1]).permutation(len(encoded))
-    share = max(1, min(MOST_VALIDATION_DOCUMENTS, len(encoded) // 10))
-    return Pairs(encoded, np.sort(shuffled[share:])), Pairs(encoded, np.sort(shuffled[:share]))
 
 
 class DocumentCollator:

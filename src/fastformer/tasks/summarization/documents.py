@@ -2,9 +2,11 @@
 
 A source is a CSV, TSV, JSONL or Parquet file (plain or .gz) with a column for each; CNN/DailyMail as published, a
 folder of `.story` files with `@highlight` before each line of the summary (which gets a full stop where it has none);
-the PubMed and arXiv files of Cohan et al. (2018), one JSON object a line with lists of sentences, `<S>` around those of
-the summary, whatever the file is called; a folder saved by `datasets`, a Hub name; or `builtin`: docstrings without
+the PubMed and arXiv files of Cohan et al. (2018), one JSON object per line with lists of sentences, `<S>` around those
+of the summary, whatever the file is called; a folder saved by `datasets`, a Hub name; or `builtin`: docstrings without
 their first line, which is the summary.
+
+In Python a source may also be a list of dictionaries with these columns; of articles alone, a list of texts.
 
 A new line ends a sentence. White space is otherwise of no meaning: runs of it become one space.
 """
@@ -12,7 +14,7 @@ A new line ends a sentence. White space is otherwise of no meaning: runs of it b
 import os
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,13 +25,14 @@ from fastformer.data.formats import Format, Record, decode, guard, kind_of, open
 from fastformer.data.tables import called, open_records, recognise_column
 from fastformer.data.tokenizers import split_sentences
 from fastformer.errors import UserError
-from fastformer.progress import say
+from fastformer.progress import how_many
 
 # Column names recognised in any case; the first of each wins over the others.
 ARTICLE_COLUMNS = ("article", "article_text", "document", "text", "body", "content", "source", "dialogue")
 SUMMARY_COLUMNS = ("summary", "abstract", "abstract_text", "highlights", "headline", "target")
 
 STORY = ".story"
+GIVEN = "the documents"  # what errors call those that are in no file
 _HIGHLIGHT = "@highlight"
 _ENDS = re.compile(r"""[.!?…。！？।॥۔؟]["'\u201d\u2019)\]]*$""")
 _SENTENCE_MARK = re.compile(r"</?S>")
@@ -48,41 +51,58 @@ class Document(NamedTuple):
 
 @dataclass
 class Documents:
-    """Documents with summaries that can be read many times; those without an article or a summary are left out."""
+    """Documents of a source, which can be read many times.
 
-    source: str
+    Those without an article or a summary are left out; of articles alone (not `labelled`) none is.
+    """
+
+    source: str | Iterable[Any]
     article_column: str | None
     summary_column: str | None
     split: str
+    labelled: bool = True
+    format: Format | None = None
     count: int = field(default=0, init=False)  # of the last reading
     empty: int = field(default=0, init=False)
 
     def __iter__(self) -> Iterator[Document]:
         self.count = self.empty = 0
-        columns = {"article_column": self.article_column, "summary_column": self.summary_column}
-        for document in read_documents(self.source, **columns, split=self.split):
-            if document.article and document.summary:
+        for document in read_documents(
+            self.source,
+            article_column=self.article_column,
+            summary_column=self.summary_column,
+            with_summary=self.labelled,
+            format=self.format,
+            split=self.split,
+        ):
+            if not self.labelled or (document.article and document.summary):
                 self.count += 1
                 yield document
             else:
                 self.empty += 1
-        if not self.count:
-            raise UserError(f"{self.source}: every article or summary is empty; check --article-column")
+        if self.labelled and not self.count:
+            raise UserError(f"{self.name}: every article or summary is empty; check --article-column")
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return called(self.source) if isinstance(self.source, str) else GIVEN
 
     def check(self) -> "Documents":
-        """Fail now, before any work, if the source or its columns are wrong."""
-        next(iter(self))
+        """Fail now, before any work, if the source or its columns are wrong; a pipe can be read only once."""
+        if not isinstance(self.source, str) or not (self.source == "-" or Path(self.source).is_fifo()):
+            next(iter(self))
         return self
 
-    def warn_about_empty(self) -> None:
-        """One line if any document was left out."""
+    def notes(self) -> Iterator[str]:
+        """How many documents were left out, if any were."""
         if self.empty:
-            total = self.count + self.empty
-            say(f"{self.source}: {self.empty:,} of {total:,} documents have no article or no summary: left out.")
+            left_out = how_many(self.empty, "documents", "were", self.count + self.empty)
+            yield f"{self.name}: {left_out} left out: no article or no summary."
 
 
 def read_documents(
-    source: str,
+    source: str | Iterable[Any],
     *,
     article_column: str | None = None,
     summary_column: str | None = None,
@@ -91,6 +111,9 @@ def read_documents(
     split: str | None = None,
 ) -> Iterator[Document]:
     """The documents of a source, in its order; without `with_summary` only articles are read."""
+    if not isinstance(source, str):
+        choose = partial(_choose_columns, GIVEN, article_column, summary_column, with_summary)
+        return _documents(None, _given(source, choose), with_summary)
     base, _, named_split = source.rpartition(":")
     if "builtin" in (source, base):
         return builtin_documents(named_split if base else split or "train")
@@ -131,17 +154,33 @@ def sentences(text: str) -> list[str]:
     return [sentence for sentence in found if sentence]
 
 
-def _documents(name: str, records: Iterator[Record], with_summary: bool) -> Iterator[Document]:
+def _given(rows: Iterable[Any], choose: Callable[[list[str]], tuple[str, str | None]]) -> Iterator[Record]:
+    """Documents that are in no file: dictionaries, of which the first decides on the columns, or articles alone."""
+    columns = None
+    for number, row in enumerate(rows, 1):
+        where = f"document {number}"
+        if isinstance(row, Document):
+            yield where, *row
+        elif isinstance(row, str):
+            yield where, row, None
+        elif isinstance(row, Mapping):
+            article, summary = columns = columns or choose(list(row))
+            yield where, row.get(article), row.get(summary)
+        else:
+            raise UserError(f"{where}: {kind_of(row)}; give a dictionary with an article, or the article itself")
+
+
+def _documents(name: str | None, records: Iterator[Record], with_summary: bool) -> Iterator[Document]:
     where = None
     for where, article, summary in records:
         article = _text(where, article, "article")
         yield Document(article, _text(where, summary, "summary") if with_summary else "")
-    if where is None:
+    if where is None and name is not None:
         raise UserError(f"{name}: no rows; give a file with at least one document")
 
 
 def _text(where: str, value: Any, role: str) -> str:
-    """A string, or the sentences of a list, one a line."""
+    """A string, or the sentences of a list, one per line."""
     if isinstance(value, list | tuple) and all(isinstance(sentence, str) for sentence in value):
         value = "\n".join(_SENTENCE_MARK.sub(" ", sentence) for sentence in value)
     if not isinstance(value, str):

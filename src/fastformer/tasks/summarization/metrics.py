@@ -12,12 +12,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from rouge_score.rouge_scorer import RougeScorer
 from tokenizers import Regex, pre_tokenizers
 
 from fastformer.data.tokenizers import UNSPACED
-from fastformer.errors import UserError
+from fastformer.errors import UserError, extra
 from fastformer.tasks.summarization.documents import sentences
+
+with extra("summarization"):
+    from rouge_score.rouge_scorer import RougeScorer
 
 ENGLISH, OTHER = "en", "other"
 ROUGE = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "rougeLsum": "ROUGE-Lsum"}

@@ -1,6 +1,7 @@
 """What is learned: the next word of the summary, from the article and the words before it.
 
-Scoring wants two numbers a document and not the logits of every word of the vocabulary, which would not fit in memory.
+Scoring wants three numbers per document and not the logits of every word of the vocabulary, which would not fit in
+memory.
 """
 
 import numpy as np
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import Seq2SeqLMOutput
 
 from fastformer.modeling import FastformerForConditionalGeneration
-from fastformer.tasks import perplexity
+from fastformer.tasks.scores import perplexity
 from fastformer.tasks.summarization.data import IGNORED
 
 

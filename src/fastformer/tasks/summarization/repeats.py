@@ -1,10 +1,13 @@
-"""No run of words twice in a summary.
+"""No summary repeats a run of words.
 
-`no_repeat_ngram_size` of transformers counts pieces of words: with three, a name of three pieces could be written once
-only, and the second time it would be broken off. Here a word is what stands between white space, or one character in
-scripts without spaces; two are the same if they read the same, after a space, a new line or at the start. After words
-a b, no word may begin with a piece that c began or begins with, if a b c were written before: so what is begun is
-always finished. Where every token is a word, both rules are the same.
+The setting `no_repeat_ngram_size` of transformers counts pieces of words. With 3, a name of three pieces could be
+written only once; the second time it would break off in the middle. This rule counts words. A word is what stands
+between white space, or one character in scripts without spaces. Two words are the same if they read the same, whether
+they follow a space, a new line or nothing.
+
+Suppose that `a b c` was written before and the last two words are `a b`. Then the next word may not start with any
+piece that `c` started with, or could start with. A word is only ever refused at its start, so every word that is begun
+is also finished. Where every token is a word, this rule and that of transformers are the same.
 """
 
 from functools import cache

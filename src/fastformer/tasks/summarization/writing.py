@@ -1,6 +1,6 @@
 """Articles in, summaries out: streamed, beam search in batches of similar lengths, returned in input order."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from time import perf_counter
 from typing import NamedTuple
 
@@ -11,13 +11,11 @@ from transformers import LogitsProcessorList, PreTrainedTokenizerBase
 
 from fastformer.data.batches import pad_batch, token_budget_batches
 from fastformer.data.tokenizers import encode_batch
-from fastformer.errors import UserError
-from fastformer.inference import BATCH_TOKENS
+from fastformer.inference import BATCH_TOKENS, cut_note
 from fastformer.machine import release, tune
 from fastformer.modeling import FastformerForConditionalGeneration
 from fastformer.modeling.seq2seq import EncoderOutput
-from fastformer.progress import progress_bar, quiet_libraries, say
-from fastformer.run_folder import Run
+from fastformer.progress import how_many, progress_bar, quiet_libraries
 from fastformer.tasks.summarization.data import in_chunks
 from fastformer.tasks.summarization.documents import tidy
 from fastformer.tasks.summarization.repeats import NoRepeatedWords
@@ -32,48 +30,48 @@ class Written(NamedTuple):
     score: float | None
 
 
-class Summarizer:
-    """A model that writes. `cut` and `empty` count articles longer than its maximum and articles without a word."""
+class Writer:
+    """A model that writes, by default with `beams`, or as many as its own configuration says.
+
+    Of the last call, `count` is how many articles were read, `cut` and `empty` how many of them were longer than the
+    model's maximum and how many had no word, and `seconds` how long it took.
+    """
 
     def __init__(
         self, model: FastformerForConditionalGeneration, tokenizer: PreTrainedTokenizerBase, beams: int | None = None
     ):
-        tune()
         self.model, self.tokenizer = model.eval(), tokenizer
         self.beams = beams or model.generation_config.num_beams or 1
         words = model.generation_config.no_repeat_ngram_size
         self.rules = LogitsProcessorList([NoRepeatedWords(tokenizer, words)] if words else [])
+        self._start()
+
+    def _start(self) -> None:
         self.cut = self.empty = self.count = 0
         self.seconds = 0.0
 
-    @classmethod
-    def of(cls, run: Run, beams: int | None = None) -> "Summarizer":
-        """Load a run folder."""
-        if run.task != "summarization":
-            raise UserError(
-                f"{run.folder}: a run of {run.task}, which writes no summaries; give a run of `train summarization`"
-            )
-        return cls(run.load_model(FastformerForConditionalGeneration), run.load_tokenizer(), beams)
-
-    def __call__(self, articles: Iterable[str], title: str = "", show_progress: bool = False) -> Iterator[Written]:
+    def __call__(
+        self, articles: Iterable[str], *, beams: int | None = None, title: str = "", show_progress: bool = False
+    ) -> Iterator[Written]:
         """The summary of each article; a few hundred articles are in memory."""
+        tune()
+        self._start()
         with progress_bar(title, show=show_progress) as advance:
 
             def done(count: int) -> None:
-                advance(count, note=f"{self.count / self.seconds:.1f} documents a second")
+                advance(count, note=f"{self.count / self.seconds:.1f} documents per second")
 
             for chunk in in_chunks(articles):
-                yield from self._write(chunk, done)
+                yield from self._write(chunk, beams or self.beams, done)
 
-    def warn(self) -> None:
-        """One line each if any article was cut, or empty."""
+    def notes(self) -> Iterator[str]:
+        """How many articles of the last call were cut, and how many empty, if any were."""
         if self.cut:
-            limit = self.tokenizer.model_max_length
-            say(f"{self.cut:,} of {self.count:,} articles were longer than {limit:,} tokens and were cut.")
+            yield cut_note(self.cut, self.tokenizer.model_max_length, "articles", self.count)
         if self.empty:
-            say(f"{self.empty:,} of {self.count:,} articles are empty: their summaries are empty.")
+            yield f"{how_many(self.empty, 'articles', 'are', self.count)} empty, and so is the summary of each."
 
-    def _write(self, articles: list[str], done) -> list[Written]:
+    def _write(self, articles: list[str], beams: int, done: Callable[[int], None]) -> list[Written]:
         encoded, cut = encode_batch(self.tokenizer, articles, self.tokenizer.model_max_length)
         self.cut += cut
         lengths = np.array([len(ids) for ids in encoded])
@@ -87,7 +85,7 @@ class Summarizer:
             full = [row for row in batch if lengths[row] > marks and _is_visible(articles[row])]
             self.empty += len(batch) - len(full)
             if full:
-                for row, written in zip(full, self._generate([encoded[row] for row in full]), strict=True):
+                for row, written in zip(full, self._generate([encoded[row] for row in full], beams), strict=True):
                     found[row] = written
             self.count, self.seconds = self.count + len(batch), self.seconds + perf_counter() - start
             done(len(batch))
@@ -95,7 +93,7 @@ class Summarizer:
         return found
 
     @torch.inference_mode()
-    def _generate(self, articles: list[np.ndarray]) -> Iterator[Written]:
+    def _generate(self, articles: list[np.ndarray], beams: int) -> Iterator[Written]:
         inputs = pad_batch(articles, self.tokenizer.pad_token_id)
         ids, mask = (tensor.to(self.model.device) for tensor in inputs.values())
         source = self.model.get_encoder()(ids, mask).last_hidden_state
@@ -104,7 +102,7 @@ class Summarizer:
                 ids,
                 attention_mask=mask,
                 encoder_outputs=EncoderOutput(last_hidden_state=source, source_ids=ids),
-                num_beams=self.beams,
+                num_beams=beams,
                 no_repeat_ngram_size=0,
                 logits_processor=self.rules,
             )

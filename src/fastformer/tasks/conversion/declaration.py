@@ -1,0 +1,78 @@
+"""What is known of conversion prediction before anything is imported."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+from fastformer.engine.settings import TaskSettings, option
+from fastformer.tasks.base import Declaration, register
+from fastformer.tasks.texts import MAX_LENGTH_HELP, MIXER_HELP, TOKENIZER_HELP, WORD_VECTORS_HELP
+
+STEPS = 1000
+FEWEST_EPOCHS, MOST_EPOCHS = 3, 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConversionSettings(TaskSettings):
+    """Settings of a conversion model."""
+
+    numeric: tuple[str, ...] = option(
+        (), "Side features that are numbers: `price,age`, or one at a time.", metavar="COLUMN,…", place="data"
+    )
+    categorical: tuple[str, ...] = option(
+        (), "Side features that are categories: `device,country`, or one at a time.", metavar="COLUMN,…", place="data"
+    )
+    mixer: str = option("fastformer", MIXER_HELP, place="record")
+    user_mixer: str | None = option(None, "The method over behaviours [default: --mixer].", place="record")
+    tokenizer: str = option("word", TOKENIZER_HELP)
+    init: str | None = option(None, WORD_VECTORS_HELP, place="record")
+    vocab_size: int = 50_000
+    min_frequency: int = 2  # among the distinct texts
+    max_length: int = option(48, MAX_LENGTH_HELP, least=1)
+    max_behaviors: int = option(50, "Read this many of the latest behaviours.", least=1)
+    adapt_init: bool = True  # fit what --init gives to the data (warm_start.py)
+
+    def for_size(self, rows: int) -> Self:
+        """Settle the number of epochs where it is left open: about 1,000 steps in all, from 3 to 8 epochs."""
+        if self.training.epochs is not None:
+            return self
+        epochs = round(STEPS * self.training.batch_size / rows)
+        return self.with_options(epochs=min(MOST_EPOCHS, max(FEWEST_EPOCHS, epochs)))
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Self:
+        """The settings that a run.json tells of; the side features are those that the run has learned."""
+        features = record["features"]
+        numeric, categorical = tuple(features["numeric"]), tuple(features["categorical"])
+        return replace(super().from_record(record), numeric=numeric, categorical=categorical)
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """Options of `evaluate`."""
+
+    plot: str | None = option(None, "Write a plot (.png) of how far the probabilities are right.")
+
+
+CONVERSION = register(
+    Declaration(
+        name="conversion",
+        help="""Train a model that tells whether a user converts on an ad, from what the user did before.
+
+This is the paper's Ad CVR task. Texts of behaviours and ads go through one encoder, the vectors of the behaviours
+through another, and an MLP judges user, ad, their product and the side features.
+
+Example: `fastformer train conversion --train log.jsonl --numeric price --categorical device --output runs/ads`""",
+        settings=ConversionSettings,
+        task="fastformer.tasks.conversion.task:Conversion",
+        presets_file=Path(__file__).with_name("presets.toml"),
+        data_help="Events: .jsonl or .parquet (or .gz) with the columns behaviors (a list of texts, the latest last), "
+        "ad (a text), label (0 or 1) and perhaps time; or `builtin`, simulated ones.",
+        held_out="the last tenth of --train by time, or a random one if no row has a time",
+        test_help="Events that are only scored, at the end.",
+        evaluating=EvaluateOptions,
+        predict_help="A conversion model writes the probability that the user converts.",
+        embed_help="of a conversion model the vector of a user, made of what the user did",
+    )
+)

@@ -1,0 +1,195 @@
+"""`Ranker`: a trained recommender that ranks candidates and recommends articles."""
+
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from fastformer.data.ragged import Ragged
+from fastformer.engine.fit import Trained
+from fastformer.errors import UserError
+from fastformer.files import writing_aside
+from fastformer.inference import cut_note
+from fastformer.machine import tune
+from fastformer.progress import progress_bar
+from fastformer.run_folder import Run, open_run
+from fastformer.tasks.base import Predictor
+from fastformer.tasks.recommendation.articles import Articles, articles_of
+from fastformer.tasks.recommendation.clicks import Clicks
+from fastformer.tasks.recommendation.examples import Titles, encode_titles
+from fastformer.tasks.recommendation.metrics import METRICS, impression_metrics, ranks
+from fastformer.tasks.recommendation.scoring import encode_news, match_clicks
+
+COUNTS = ("impressions", "without_positive", "one_class")
+_IMPRESSIONS_AT_ONCE, _CANDIDATES_AT_ONCE = 1024, 1 << 20  # of those that come as dictionaries
+
+
+class Ranker(Predictor):
+    """A loaded run. Impressions are those of a folder (`Clicks`), or dictionaries with ids of the run's articles."""
+
+    def __init__(self, trained: Trained):
+        super().__init__(trained)
+        self.cut = 0
+        self.unscored: dict[str, int] = {}
+        self._kept: tuple[pa.Table, Tensor] | None = None
+
+    @cached_property
+    def articles(self) -> Articles:
+        """The articles that it was trained on."""
+        return Articles(self.trained.tables["news"], self.trained.name)
+
+    def titles(self, news: pa.Table) -> Titles:
+        """Token ids of a table of articles."""
+        titles = encode_titles(news, self.tokenizer, self.settings.fields, self.settings.max_length)
+        self.cut = titles.cut
+        return titles
+
+    def score(self, clicks: Clicks, keep: bool = False) -> np.ndarray:
+        """A score of every candidate, float32, aligned with `clicks.candidates.values`; larger is better.
+
+        With `keep` what the model makes of the articles is kept for the next time.
+        """
+        tune()
+        news = self._kept[1] if self._kept is not None and self._kept[0] is clicks.news else None
+        titles = self.titles(clicks.news) if news is None else None
+        total = len(clicks) + (0 if titles is None else len(titles.lengths))
+        with progress_bar("Scoring", total=total, show=self.show) as advance, torch.inference_mode():
+            if titles is not None:
+                news = encode_news(self.model, titles, advance)
+                self._kept = (clicks.news, news) if keep else self._kept
+            return match_clicks(self.model, news, clicks, self.settings.history_length, advance)
+
+    def predict(self, examples: Clicks | Iterable[dict[str, Any]], options: Any = None) -> Iterator[dict[str, Any]]:
+        """`{"ranks": [2, 1, 3]}`: the rank of every candidate, from 1 for the best, in their order.
+
+        With the `impression` that it is the answer to, where that has a name, as in a folder.
+        """
+        if isinstance(examples, Clicks):
+            placed = self._placed(examples, self.score(examples))
+            for number, impression in enumerate(examples.impression_ids.tolist()):
+                yield {"impression": impression, "ranks": placed.row(number).tolist()}
+            return
+        for some, clicks in self._as_clicks(examples):
+            placed = self._placed(clicks, self.score(clicks, keep=True))
+            for number, example in enumerate(some):
+                name = {"impression": example["impression"]} if "impression" in example else {}
+                yield {**name, "ranks": placed.row(number).tolist()}
+
+    def line(self, answer: dict[str, Any]) -> str:
+        """The answer to an impression of a folder as MIND's leaderboard wants it: `ImpressionID [r1,r2,…]`."""
+        if "impression" not in answer:
+            return super().line(answer)
+        return f"{answer['impression']} [{','.join(map(str, answer['ranks']))}]"
+
+    def wrote(self, path: Path) -> None:
+        """Put the file into a .zip beside it, under the name that the leaderboard wants."""
+        place = path.with_suffix(".zip")
+        with writing_aside(place) as aside, zipfile.ZipFile(aside, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.write(path, "prediction.txt")
+
+    def evaluate(self, examples: Clicks | Iterable[dict[str, Any]], options: Any = None) -> dict[str, Any]:
+        """AUC, MRR, nDCG@5 and nDCG@10 of impressions with labels, averaged over them.
+
+        Impressions without a click count in none of them, those with clicks only not in AUC: `without_positive` says
+        how many have no click, `one_class` how many have one class only, these among them.
+        """
+        keep = not isinstance(examples, Clicks)
+        clicks = self.articles.clicks(list(examples)) if keep else examples
+        if clicks.labels is None:
+            raise UserError("impressions without labels cannot be scored; give 0 or 1 for every candidate")
+        metrics = impression_metrics(self.score(clicks, keep), clicks.labels, clicks.candidates.offsets)
+        self.unscored = {name: metrics[name] for name in COUNTS}
+        return {name: metrics[name] for name in (*COUNTS, *METRICS) if name in metrics}
+
+    def vectors(self, examples: Clicks | Iterable[str | dict[str, str]]) -> Iterator[np.ndarray]:
+        """Vectors of the articles of a folder, in the order of news.tsv; or of titles, or dictionaries with columns."""
+        if (model := self.trained.record["model"]) in ("fim", "ensemble"):
+            raise UserError(f"{self.trained.name}: {model} has no vector of an article; use another model")
+        tune()
+        titles = self.titles(articles_of(examples))
+        if not len(titles.lengths):
+            return iter(())
+        with progress_bar("Reading titles", len(titles.lengths), self.show) as advance, torch.inference_mode():
+            return iter(encode_news(self.model, titles, advance).numpy())
+
+    def vector_ids(self, examples: Iterable[Any]) -> list[str] | None:
+        """Ids of the articles of a folder."""
+        return examples.news["id"].to_pylist() if isinstance(examples, Clicks) else None
+
+    def recommend(
+        self, history: Iterable[str] = (), top: int = 10, articles: Articles | None = None
+    ) -> list[dict[str, Any]]:
+        """The best articles for somebody who clicked `history` (ids, oldest first), best first.
+
+        Chosen from `articles`, or from what it was trained on; what was clicked already is left out, and what has no
+        title.
+        """
+        choice = self.articles if articles is None else articles
+        clicked = choice.find(history, "history")
+        others = np.setdiff1d(choice.titled, clicked)
+        scores = self.score(choice.impressions([clicked], [others]), keep=articles is None)
+        best = np.argsort(-scores, kind="stable")[:top]
+        rows = choice.table.take(pa.array(others[best])).select(["id", "title", "category"]).to_pylist()
+        return [{**row, "score": round(float(scores[place]), 4)} for row, place in zip(rows, best, strict=True)]
+
+    def notes(self) -> Iterator[str]:
+        """How many titles were cut, and how many impressions could not be scored."""
+        if self.cut:
+            yield cut_note(self.cut, self.settings.max_length, "titles")
+        if self.unscored.get("one_class"):
+            yield (
+                f"{self.unscored['one_class']:,} of {self.unscored['impressions']:,} impressions have one class only "
+                f"and no AUC; {self.unscored['without_positive']:,} of them have no click and no score at all."
+            )
+
+    def _placed(self, clicks: Clicks, scores: np.ndarray) -> Ragged:
+        return Ragged(ranks(scores, clicks.candidates.offsets), clicks.candidates.offsets)
+
+    def _as_clicks(self, examples: Iterable[dict[str, Any]]) -> Iterator[tuple[list[dict[str, Any]], Clicks]]:
+        """Dictionaries, and the same as clicks, as many at a time as memory likes."""
+        some, candidates = [], 0
+        for example in examples:
+            some.append(example)
+            shown = example.get("candidates") if isinstance(example, dict) else None
+            candidates += len(self.articles.titled if shown is None else shown)
+            if len(some) == _IMPRESSIONS_AT_ONCE or candidates > _CANDIDATES_AT_ONCE:
+                yield some, self.articles.clicks(some)
+                some, candidates = [], 0
+        if some:
+            yield some, self.articles.clicks(some)
+
+
+class Ensemble(Ranker):
+    """Several runs in one: a score is the average of theirs. The articles are those of the first."""
+
+    def __init__(self, run: Run, members: Sequence[Ranker]):
+        super().__init__(
+            replace(members[0].trained, record=run.record, metrics=run.load_metrics(), name=str(run.folder), run=run)
+        )
+        self.members = members
+
+    def score(self, clicks: Clicks, keep: bool = False) -> np.ndarray:
+        """The average of the scores of its runs."""
+        for member in self.members:
+            member.show = self.show
+        return np.mean([member.score(clicks, keep) for member in self.members], axis=0)
+
+    def notes(self) -> Iterator[str]:
+        """Those of its runs, each once."""
+        said = [note for member in self.members for note in member.notes()]
+        return iter(dict.fromkeys([*said, *super().notes()]))
+
+
+def check_task(run: Run | str | Path) -> Run:
+    """The run, if it is one of ours."""
+    run = run if isinstance(run, Run) else open_run(run)
+    if run.task != "recommendation":
+        raise UserError(f"{run.folder}: a run for {run.task}; give one of `fastformer train recommendation`")
+    return run
