@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from fastformer import FastformerConfig, FastformerForSequenceClassification, TextClassifier, available_mixers
 from fastformer.data.tokenizers import train_tokenizer
 from fastformer.errors import UserError
+from fastformer.modeling.ngrams import NgramChannel
 from fastformer.run_folder import open_run
 from fastformer.tasks import verbs
 from fastformer.tasks.classification import explain
@@ -52,9 +53,7 @@ def test_the_answer_is_that_of_predict_and_the_animals_speak_for_it(run_folder, 
     assert {word.word for word in why.strongest(2)[0]} == {"cat", "HORSE"}
     assert [TEXT[start:end] for start, end in why.spans][:4] == ["The", "old", "cat", ","]
     assert [TEXT[start:end] for start, end in why.spans[why.unknown]] == [",", "."]
-    assert why.global_query.shape == why.global_key.shape == (1, 8, len(why.tokens))
-    for weights in (why.global_query, why.global_key, why.pooling):
-        np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-5)
+    assert why.pooling is why.global_query is why.global_key is None  # words tell all here: the channel answers alone
     assert len(why.removals.places) == len(why.tokens)
     assert -1 <= why.agreement <= 1
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
@@ -82,7 +81,7 @@ def test_another_label_can_be_asked_for(run_folder, tmp_path):
 @pytest.mark.parametrize("text", ["", "   ", "\x00", "cat", "c\ud800t \N{GRINNING FACE} שלום"])
 def test_any_text_has_a_page(run_folder, tmp_path, text):
     why = explain(open_run(run_folder), text, tmp_path / "page.html")
-    assert len(why.tokens) == len(why.effect) == len(why.pooling)
+    assert len(why.tokens) == len(why.effect)
     assert np.isfinite(why.effect).all()
     assert (tmp_path / "page.html").stat().st_size > 10_000
 
@@ -139,8 +138,25 @@ def test_every_mixer_can_be_explained(mixer, tokenizer):
     assert np.abs(why.effect).max() > 0
     assert len(why.removals.places) == 40
     assert (why.global_query is None) == (mixer != "fastformer")
+    for weights in filter(lambda found: found is not None, (why.global_query, why.global_key, why.pooling)):
+        np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-5)
     assert not model.training
     assert ("forms no global query" in why.to_html()) == (mixer != "fastformer")
+
+
+def test_where_the_channel_answers_alone_no_weights_of_the_encoder_are_shown(tokenizer):
+    config = FastformerConfig(vocab_size=100, hidden_size=32, num_attention_heads=4, num_labels=3)
+    model = FastformerForSequenceClassification(config).eval()
+    channel = NgramChannel(100, 64, 3)
+    torch.nn.init.uniform_(channel.words)
+    model.add_ngrams(channel, only=True)
+    why = explain_text(model, tokenizer, LabelSpace("single", tuple(WORDS)), " ".join(FILLER))
+    assert np.abs(why.effect).max() > 0
+    assert why.pooling is why.global_query is why.global_key is None
+    page = why.to_html()
+    assert "channel answers alone" in page
+    assert "Pooling" not in page
+    assert "Global query" not in page
 
 
 def test_a_broken_model_is_called_so(tokenizer):

@@ -3,18 +3,19 @@
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 from sklearn.svm import LinearSVC
 
 from fastformer.data.batches import EncodedTexts, Subset
 from fastformer.modeling import FastformerConfig, FastformerForSequenceClassification
 from fastformer.modeling import ngrams as modeling
 from fastformer.modeling.ngrams import NgramChannel, pair_rows
-from fastformer.tasks.classification import ngrams
+from fastformer.tasks.classification import ngrams, stacking
 from fastformer.tasks.classification.calibration import cross_calibrated, temperature
 from fastformer.tasks.classification.channel import can_fit_channel
 from fastformer.tasks.classification.data import LabelSpace
-from fastformer.tasks.classification.metrics import calibration_error, mean_log_loss, probabilities
-from fastformer.tasks.classification.stacking import blend, class_weights, loudness
+from fastformer.tasks.classification.metrics import calibration_error, log_losses, probabilities
+from fastformer.tasks.classification.stacking import Unseen, class_weights, loudness
 
 BUCKETS = 512
 WORDS = [""] + [f" w{number}e{number % 7}x " for number in range(1, 37)] + ["ing", "ed", ""]  # the last three: pieces
@@ -63,8 +64,9 @@ def test_the_model_computes_what_was_fitted():
     features, weights, channel = fit(texts)
     found = channel(*padded(texts)).numpy()
     np.testing.assert_allclose(found, weights(features.rows), atol=1e-4)
-    machines = LinearSVC(C=1.0, class_weight="balanced", tol=1e-6, max_iter=100_000).fit(features.rows, texts.labels)
-    np.testing.assert_allclose(found, machines.decision_function(features.rows), atol=0.1)
+    louder = features.rows * ngrams._telling(features.rows, texts.labels, 0)
+    machines = LinearSVC(C=1.0, class_weight="balanced", tol=1e-6, max_iter=100_000).fit(louder, texts.labels)
+    np.testing.assert_allclose(found, machines.decision_function(louder), atol=0.1)
     assert (found.argmax(axis=1) == texts.labels).mean() > 0.95
 
 
@@ -159,6 +161,30 @@ def test_a_repeated_word_shares_its_effect(fitted):
     torch.testing.assert_close(alone[1], alone[3])
     torch.testing.assert_close(alone[2], alone[4])
     assert not torch.equal(effects, alone)
+
+
+def test_features_are_as_loud_as_they_tell_of_a_class():
+    labels = np.array([0, 0, 0, 1, 1, 1])
+    rows = sparse.csr_array(np.array([[1, 1, 0], [1, 1, 0], [1, 0, 1], [1, 0, 0], [1, 1, 0], [1, 0, 0]], np.float32))
+    loud = ngrams._telling(rows, labels, places=0)
+    shares = np.array([6, 4]) / 10
+    expected = [
+        max(abs(np.log((n + 2 * p) / (other + 2 * (1 - p))) - np.log(p / (1 - p))) for n, other, p in found)
+        for found in (
+            [(3, 3, shares[0]), (3, 3, shares[1])],
+            [(2, 1, shares[0]), (1, 2, shares[1])],
+            [(1, 0, shares[0])],
+        )
+    ]
+    expected[2] = max(expected[2], np.log(1.5))  # the other class lacks it
+    np.testing.assert_allclose(loud / loud[0], np.cbrt(expected) / np.cbrt(expected[0]), rtol=1e-5)
+    assert (rows.data**2).sum() == pytest.approx(((rows * loud).data ** 2).sum(), rel=1e-5)
+
+
+def test_places_along_directions_are_no_counts():
+    rows = sparse.csr_array(np.array([[1, 0, 0.3], [0, 1, -0.2]], np.float32))
+    loud = ngrams._telling(rows, np.array([0, 1]), places=1)
+    assert loud[2] / loud[0] == pytest.approx(1 / np.cbrt(np.log(2)), rel=1e-5)
 
 
 def test_out_of_fold_scores_have_not_seen_their_text():
@@ -287,19 +313,29 @@ class TestBlend:
         return (quality * np.eye(3)[self.labels] + noise).astype(np.float32)
 
     def test_noise_is_not_heard(self):
-        assert blend(LETTERS, self.scores(1, 2.0), self.scores(2, 0.0), self.labels, usual=2.0).encoder == 0
+        assert Unseen(LETTERS, self.scores(1, 2.0), self.scores(2, 0.0), self.labels, usual=2.0).blend().encoder == 0
 
     def test_what_knows_something_is_heard(self):
         channel, encoder = self.scores(1, 2.0), self.scores(2, 2.0)
-        found = blend(LETTERS, channel, encoder, self.labels, usual=2.0)
+        found = Unseen(LETTERS, channel, encoder, self.labels, usual=2.0).blend()
         assert found.encoder / found.channel == pytest.approx(1, rel=0.3)
         right = (found(channel, encoder).argmax(axis=1) == self.labels).mean()
         assert right > (channel.argmax(axis=1) == self.labels).mean() + 0.05
 
     def test_probabilities_mean_what_they_say(self):
         channel, encoder = self.scores(1, 3.0), self.scores(2, 3.0)
-        logits = blend(LETTERS, channel / 10, encoder * 7, self.labels, usual=1.0)(channel / 10, encoder * 7)
+        channel, encoder = channel / 10, encoder * 7
+        logits = Unseen(LETTERS, channel, encoder, self.labels, usual=1.0).blend()(channel, encoder)
         assert calibration_error(probabilities(LETTERS, logits), self.labels) < 0.05
+
+    def test_texts_that_only_the_channel_speaks_of_say_how_far_it_can_be_trusted(self):
+        channel, noise = self.scores(1, 3.0), self.scores(2, 0.0)[:20]
+        channel[:20] = 5 * np.eye(3)[self.labels[:20]]  # it happens to be right on all that the encoder speaks of
+        found = Unseen(LETTERS, channel, noise, self.labels, usual=1.0)
+        assert found.blend().encoder == 0
+        said = probabilities(LETTERS, found.blend()(channel, np.zeros_like(channel)))
+        assert calibration_error(said[20:], self.labels[20:]) < 0.05
+        assert found.cross_blended().shape == (20, 3)
 
     def test_loudness_undoes_a_factor(self):
         channel = self.scores(1, 2.0)
@@ -316,15 +352,16 @@ class TestBlend:
         assert 0.9 * weights[0] + 0.1 * weights[1] == pytest.approx(1)
         assert class_weights(np.array([0, 0, 1]), 2, power=0).tolist() == [1, 1]
 
-    def test_balanced_classes_count_the_same(self):
+    def test_balanced_classes_count_the_same(self, monkeypatch):
         """The channel knows the frequent class, the encoder the rare one: balanced, the encoder is heard more."""
+        monkeypatch.setattr(stacking, "SURE", 0.0)  # 20 texts of the rare class are not enough to be sure
         labels = np.array([0] * 380 + [1] * 20)
         random = np.random.default_rng(0)
         channel, encoder = random.normal(size=(2, 400, 2)).astype(np.float32)
         channel[labels == 0, 0] += 3
         encoder[labels == 1, 1] += 3
         space = LabelSpace("single", ("often", "rarely"))
-        usual, balanced = (blend(space, channel, encoder, labels, 1.0, balanced=yes) for yes in (False, True))
+        usual, balanced = (Unseen(space, channel, encoder, labels, 1.0, yes).blend() for yes in (False, True))
         assert balanced.encoder / balanced.channel > 1.2 * usual.encoder / usual.channel
 
 
@@ -367,4 +404,13 @@ class TestCalibration:
     def test_log_loss_is_sklearns(self):
         chances = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1]])
         expected = -(np.log(0.7) + np.log(0.1)) / 2
-        assert mean_log_loss(self.space, chances, np.array([0, 2])) == pytest.approx(expected)
+        assert log_losses(chances, np.array([0, 2])).mean() == pytest.approx(expected)
+
+
+def test_counting_beyond_32_bits():
+    rows, height = np.array([7, 2**30, 7, 3, 7]), 2**30 + 1
+    found = modeling.count_rows(rows, np.array([0, 1, 1, 2, 2]), 4, height)  # the last text has none
+    assert found.indptr.tolist() == [0, 1, 3, 5, 5]
+    assert found.indices.tolist() == [7, 7, 2**30, 3, 7]
+    same = modeling.count_rows(np.array([7, 7, 7]), np.zeros(3, dtype=np.int64), 4, height)
+    assert same.data.tolist() == [3.0]

@@ -17,10 +17,10 @@ from fastformer.run_folder import open_run
 from fastformer.tasks.classification import ngrams
 from fastformer.tasks.classification.channel import Stacked, can_fit_channel
 from fastformer.tasks.classification.data import LabelSpace
-from fastformer.tasks.classification.metrics import has_label, mean_log_loss, probabilities, scores
+from fastformer.tasks.classification.metrics import has_label, log_losses, probabilities, scores
 from fastformer.tasks.classification.predictor import describe, describe_all
 from fastformer.tasks.classification.report import class_scores
-from fastformer.tasks.classification.stacking import Blend, blend, loudness
+from fastformer.tasks.classification.stacking import Blend, Unseen, loudness
 from fastformer.tasks.classification.thresholds import cross_answers, label_thresholds
 from fastformer.tasks.verbs import evaluate
 
@@ -96,11 +96,11 @@ class TestBlend:
         return (quality * (self.truth - 0.5) + noise).astype(np.float32)
 
     def test_noise_is_not_heard(self):
-        assert blend(SPACE, self.scores(1, 2.0), self.scores(2, 0.0), self.truth, usual=2.0).encoder == 0
+        assert Unseen(SPACE, self.scores(1, 2.0), self.scores(2, 0.0), self.truth, usual=2.0).blend().encoder == 0
 
     def test_what_knows_something_is_heard(self):
         channel, encoder = self.scores(1, 2.0), self.scores(2, 2.0)
-        found = blend(SPACE, channel, encoder, self.truth, usual=2.0)
+        found = Unseen(SPACE, channel, encoder, self.truth, usual=2.0).blend()
         # two looks of noise 1 at 2 y: the log-odds are 2 (x1 + x2) + log(0.2 / 0.8)
         assert (found.channel, found.encoder) == pytest.approx((2, 2), rel=0.25)
         assert found.bias == pytest.approx(np.log(0.2 / 0.8), rel=0.3)
@@ -108,10 +108,10 @@ class TestBlend:
 
     def test_it_has_the_least_loss(self):
         channel, encoder = self.scores(1, 2.0), self.scores(2, 2.0)
-        found = blend(SPACE, channel, encoder, self.truth, usual=2.0)
+        found = Unseen(SPACE, channel, encoder, self.truth, usual=2.0).blend()
 
         def loss(one: Blend) -> float:
-            return mean_log_loss(SPACE, probabilities(SPACE, one(channel, encoder)), self.truth)
+            return log_losses(probabilities(SPACE, one(channel, encoder)), self.truth).mean()
 
         for other in (
             Blend(found.channel * 1.3, found.encoder, bias=found.bias),

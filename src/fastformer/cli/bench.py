@@ -176,11 +176,16 @@ def bench_long(
 @bench_app.command("pipeline")
 def bench_pipeline(
     run: RunFolder,
-    data: Annotated[str, typer.Argument(metavar="FILE", help="A table, or a .txt of one text per line; read twice.")],
+    data: Annotated[
+        str, typer.Argument(metavar="FILE", help="A table, or a .txt of one text per line; read several times.")
+    ],
     output: Annotated[Path | None, typer.Option(help="Folder for pipeline.json [default: only print].")] = None,
     threads: Threads = None,
 ) -> None:
-    """Whether reading and tokenizing keep up: `predict` from file to output, against the model alone."""
+    """Whether reading and tokenizing keep up: `predict` from file to file, against the model alone and fastText.
+
+    fastText takes part where `fasttext` is installed and the file that RUN was trained on is still there.
+    """
     from fastformer.benchmark.pipeline import pipeline
     from fastformer.run_folder import open_run
 

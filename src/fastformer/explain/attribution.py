@@ -37,9 +37,12 @@ Score = Callable[[Tensor], Tensor]  # logits (batch, outputs) -> what is explain
 
 
 class Weights(NamedTuple):
-    """Weights of one text. Each row sums to 1 over the tokens; mixers other than Fastformer have no global vectors."""
+    """Weights of one text. Each row sums to 1 over the tokens.
 
-    pooling: np.ndarray  # (tokens)
+    Mixers other than Fastformer have no global vectors; where the n-gram channel answers alone there are no weights.
+    """
+
+    pooling: np.ndarray | None  # (tokens)
     global_query: np.ndarray | None  # (layers, heads, tokens)
     global_key: np.ndarray | None
 
@@ -54,6 +57,8 @@ class Removals(NamedTuple):
 
 def token_weights(model: FastformerForSequenceClassification, ids: np.ndarray) -> Weights:
     """Weights of the global query, the global key (every layer and head) and the pooling."""
+    if model.config.ngram_only:  # the encoder is there, but nothing that it says is heard
+        return Weights(None, None, None)
     encoder = model.fastformer
     weighs = all(hasattr(layer.mixer, "forward_with_weights") for layer in encoder.layers) and len(encoder.layers) > 0
     inputs = _inputs(model, [ids])

@@ -63,7 +63,12 @@ def _notes(explanation: Explanation) -> list[str]:
         notes.append("The text is longer than the model reads. The grey part was not read.")
     if not explanation.tokens:
         notes.append("There is no token in this text: the answer is the model's answer to nothing.")
-    if explanation.global_query is None:
+    if explanation.pooling is None:
+        notes.append(
+            "The n-gram channel answers alone: the encoder was no help on held-out texts, and its weights say nothing "
+            "about this answer. The text can be shaded by effect only."
+        )
+    elif explanation.global_query is None:
         notes.append(
             f"The method <q>{safe(explanation.mixer)}</q> forms no global query and no global key: the text can be "
             "shaded by effect and by pooling only."
@@ -164,13 +169,14 @@ def guide(explanation: Explanation) -> str:
             "once for every head; each weight is a token's share, so that they add up to 1 over the text. “All” heads "
             "is the mean of the heads. A large weight says that the token was read, not what it speaks for."
         )
-    paragraphs += [
-        "<b>Pooling</b> is a token's share of the text vector, from which the answer is computed.",
+    if explanation.pooling is not None:
+        paragraphs.append("<b>Pooling</b> is a token's share of the text vector, from which the answer is computed.")
+    paragraphs.append(
         "A shade grows with the square root of its number, so that small ones show, and each view has its own scale. "
         "Weights are shaded where a token has more than an even share, 1 / the number of tokens. Tokens over a dotted "
         "line are not in the vocabulary. In the two lists, tokens of the same spelling are added up: click on one to "
-        "find its places.",
-    ]
+        "find its places."
+    )
     return "\n".join(f"<p>{paragraph}</p>" for paragraph in paragraphs)
 
 

@@ -31,9 +31,9 @@ class Explanation:
     cut: the text is longer than the model reads; what lies beyond the last span was not read.
     effect: gradient times input. Positive speaks for the explained label, negative against it.
     baseline: what an input is measured from: `zero`, or the `mean` of the text.
-    pooling: weight of each token in the text vector.
-    global_query, global_key: (layers, heads, tokens), weights in the global vectors; None for other mixers. The page
-        combines heads by their mean.
+    pooling: weight of each token in the text vector; None where the n-gram channel answers alone.
+    global_query, global_key: (layers, heads, tokens), weights in the global vectors; None for other mixers, and where
+        the n-gram channel answers alone. The page combines heads by their mean.
     removals: the check of `effect` against removing tokens, and its rank correlation.
     label: the label that is explained; None for a number.
     score: what the effects are effects on: the log-odds of `label`, log(p / (1 - p)), or the predicted number.
@@ -49,7 +49,7 @@ class Explanation:
     cut: bool
     effect: np.ndarray
     baseline: str
-    pooling: np.ndarray
+    pooling: np.ndarray | None
     global_query: np.ndarray | None
     global_key: np.ndarray | None
     removals: Removals

@@ -134,7 +134,9 @@ def _views(explanation: Explanation) -> list[tuple[str, np.ndarray]]:
     views = [("Effect", explanation.effect[None, None])]
     if explanation.global_query is not None:
         views += [("Global query", explanation.global_query), ("Global key", explanation.global_key)]
-    return [*views, ("Pooling", explanation.pooling[None, None])]
+    if explanation.pooling is not None:
+        views.append(("Pooling", explanation.pooling[None, None]))
+    return views
 
 
 def _data(explanation: Explanation, pieces: list[Piece]) -> str:

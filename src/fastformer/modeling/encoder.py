@@ -23,6 +23,8 @@ from fastformer.modeling.pooling import POOLINGS, AdditivePooling, weighted_sum
 
 logger = logging.get_logger(__name__)
 
+EMBEDDED_TOKENS = 16_384  # at once: looking up needs no cache, and parts have to be put together
+
 
 def _norm(config: FastformerConfig, place: str) -> nn.Module:
     """A layer norm where the configuration wants one at this place (`post` or `pre`), else nothing."""
@@ -87,12 +89,13 @@ class FastformerEmbeddings(nn.Module):
 
     def forward(self, tokens: Tokens) -> Tensor:
         """Vectors (batch, length, width) of the tokens."""
-        return map_parts(lambda part: self._embed(tokens.part(part)), tokens.ids)
+        return map_parts(lambda part: self._embed(tokens.part(part)), tokens.ids, part_tokens=EMBEDDED_TOKENS)
 
     def _embed(self, tokens: Tokens) -> Tensor:
         x = self.word_embeddings(tokens.ids)
         if tokens.pairs is not None:
-            x = x + self.bigram_embeddings(tokens.pairs)
+            pairs = self.bigram_embeddings(tokens.pairs)
+            x = x + pairs if torch.is_grad_enabled() else pairs.add_(x)
         return self.finish(x, tokens.positions)
 
     def finish(self, x: Tensor, positions: Tensor) -> Tensor:

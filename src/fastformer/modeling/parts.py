@@ -19,20 +19,24 @@ PART_TOKENS = 2048
 _WHOLE: Part = (slice(None), slice(None))
 
 
-def map_parts(function: Callable[[Part], Tensor], batch: Tensor, out: Tensor | None = None) -> Tensor:
+def map_parts(
+    function: Callable[[Part], Tensor], batch: Tensor, out: Tensor | None = None, part_tokens: int | None = None
+) -> Tensor:
     """`function(part)` of all parts of a (batch, length, …) tensor, put together; where gradients flow, of the whole.
 
-    With `out` the result is written there; it may be what `function` reads, part by part.
+    A part has `part_tokens` tokens, or PART_TOKENS. With `out` the result is written there; it may be what `function`
+    reads, part by part.
     """
     if torch.is_grad_enabled() or torch.compiler.is_compiling() or batch.device.type != "cpu":
         return function(_WHOLE)
     rows, length = batch.shape[:2]
-    if rows * length <= PART_TOKENS and out is None:
+    part_tokens = part_tokens or PART_TOKENS
+    if rows * length <= part_tokens and out is None:
         return function(_WHOLE)
-    rows_a_part = max(1, PART_TOKENS // max(1, length))
+    rows_a_part = max(1, part_tokens // max(1, length))
     for row in range(0, rows, rows_a_part):
-        for token in range(0, length, PART_TOKENS):
-            part = slice(row, row + rows_a_part), slice(token, token + PART_TOKENS)
+        for token in range(0, length, part_tokens):
+            part = slice(row, row + rows_a_part), slice(token, token + part_tokens)
             value = function(part)
             if out is None:
                 out = value.new_empty(rows, length, *value.shape[2:])

@@ -89,12 +89,17 @@ def declared() -> dict[str, Declaration]:
     return dict(_DECLARED)
 
 
-def get_task(name: str) -> "Task":
-    """The task called `name`."""
+def get_declaration(name: str) -> Declaration:
+    """What the task called `name` says of itself."""
     known = declared()
     if name not in known:
         raise UserError(unknown("task", name, known))
-    return known[name].load()
+    return known[name]
+
+
+def get_task(name: str) -> "Task":
+    """The task called `name`."""
+    return get_declaration(name).load()
 
 
 @dataclass(kw_only=True)

@@ -16,7 +16,7 @@ from fastformer.errors import Interrupted, UserError
 from fastformer.progress import progress_bar, say
 from fastformer.run_folder import CHECKPOINTS, Run, claim_output, open_run, save_results, save_run, unharmed
 from fastformer.runs.card import write_card
-from fastformer.tasks.base import Predictor, Task, declared, get_task
+from fastformer.tasks.base import Predictor, Task, get_declaration, get_task
 from fastformer.vectors import write_vectors
 
 AT_ONCE = 256  # answers between two moves of the progress bar
@@ -209,7 +209,7 @@ def embed(
 
 def options_for(task: str, verb: str, given: Mapping[str, Any]) -> Any:
     """The options of a verb (`predicting`, `evaluating`) as a task has them; those of other tasks are refused."""
-    kind = getattr(declared()[task], verb)
+    kind = getattr(get_declaration(task), verb)
     known = options_of(kind)
     for name, value in given.items():
         if value is not None and name not in known:

@@ -115,7 +115,7 @@ def fasttext(texts: Sequence[str], labels: Sequence[str]) -> Fitted:
     classes = sorted(set(labels))
     place = {f"__label__{number}": number for number in range(len(classes))}
     name = dict(zip(classes, place, strict=True))
-    lines = [f"{name[label]} {_words(text)}" for text, label in zip(texts, labels, strict=True)]
+    lines = [f"{name[label]} {plain_words(text)}" for text, label in zip(texts, labels, strict=True)]
     everything = np.random.default_rng(0).permutation(len(lines))
     held_out = np.array_split(everything, 5) if len(lines) < FEW else [everything[: len(lines) // 10]]
 
@@ -131,7 +131,7 @@ def fasttext(texts: Sequence[str], labels: Sequence[str]) -> Fitted:
         chances = np.zeros((len(texts), len(classes)))
         for row, text in zip(chances, texts, strict=True):
             # The library's own predict makes a NumPy array in a way that NumPy 2 refuses; the call inside it does not.
-            for chance, found in model.f.predict(_words(text) + "\n", -1, 0.0, "strict"):
+            for chance, found in model.f.predict(plain_words(text) + "\n", -1, 0.0, "strict"):
                 row[place[found]] = chance
         chances[chances.sum(axis=1) == 0] = 1.0  # texts without a known word
         return chances / chances.sum(axis=1, keepdims=True)
@@ -189,7 +189,7 @@ def _answer_here(kind: str, texts: Sequence[str]) -> np.ndarray | Sequence[str]:
     return getattr(_fitted["here"], kind)(texts)
 
 
-def _words(text: str) -> str:
+def plain_words(text: str) -> str:
     """One line of lower-case words and marks, as fastText's own examples prepare text."""
     return " ".join(re.findall(r"\w+|[^\w\s]", text.lower()))
 

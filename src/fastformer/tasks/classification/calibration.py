@@ -6,7 +6,7 @@ from scipy.optimize import minimize_scalar
 
 from fastformer.modeling import FastformerForSequenceClassification
 from fastformer.tasks.classification.data import LabelSpace
-from fastformer.tasks.classification.metrics import mean_log_loss, probabilities
+from fastformer.tasks.classification.metrics import log_losses, probabilities
 
 PRIOR_TEXTS = 20  # a handful of texts cannot say much: this many speak for leaving the logits as they are
 
@@ -19,7 +19,7 @@ def temperature(space: LabelSpace, logits: np.ndarray, labels: np.ndarray) -> fl
 
     def loss(log_t: float) -> float:
         chances = probabilities(space, logits / np.exp(log_t))
-        return len(labels) * mean_log_loss(space, chances, labels) + PRIOR_TEXTS * log_t**2
+        return len(labels) * log_losses(chances, labels).mean() + PRIOR_TEXTS * log_t**2
 
     return float(np.exp(minimize_scalar(loss, bounds=(-2, 2), method="bounded").x))
 

@@ -16,7 +16,7 @@ from fastformer.modeling.ngrams import NgramChannel
 from fastformer.progress import progress_bar, say
 from fastformer.tasks.classification import ngrams
 from fastformer.tasks.classification.data import LabelSpace
-from fastformer.tasks.classification.stacking import Blend, blend, cross_blended, losses_of_both, loudness
+from fastformer.tasks.classification.stacking import Blend, Unseen, losses_of_both, loudness
 
 
 def can_fit_channel(space: LabelSpace) -> bool:
@@ -59,10 +59,12 @@ def fit_channel(
 ) -> Stacked:
     """Fit a channel for a trained encoder, whose logits of the held-out texts are `encoder`.
 
-    A channel fitted to `training` says on `held_out` how much each of the two is worth. The one that stays is fitted to
-    `everything`, where that is given. With `unlabelled` texts it also learns from directions in which those differ, if
-    that is better on texts that the machines have not seen. `balanced` is whether every class counts the same
-    (`Preset.class_power`).
+    A channel that has not seen `held_out` says there how much each of the two is worth: it is fitted to `training`. The
+    one that stays is fitted to `everything`, where that is given. Of few texts it is cross-validation on everything
+    that gives unseen scores, of all texts: the more there are, the surer is how much the channel can be trusted.
+
+    With `unlabelled` texts the channel also learns from directions in which those differ, if that is better on texts
+    that the machines have not seen. `balanced` is whether every class counts the same (`Preset.class_power`).
     """
     words = ngrams.word_strings(tokenizer.get_vocab(), vocab_size, tokenizer.all_special_ids)
     labelled = everything or training
@@ -88,10 +90,14 @@ def fit_channel(
         return channel
 
     def attempt(further: Subset | None) -> tuple[NgramChannel, ngrams.Choice, np.ndarray]:
-        """A channel fitted to the training texts, and its scores of those held out."""
+        """A channel fitted to `some` texts, and scores of the texts that it is judged by, which it has not seen."""
         found = features(some, further)
         choice = ngrams.choose(found, some.labels, space.size, seed, advance)
         channel = fitted(found, some.labels, choice.C)
+        if crossed:
+            scores = ngrams.cross_fit(found, some.labels, space.size, choice.C, ngrams.FOLDS, seed)
+            advance(1)
+            return channel, choice, scores[order]
         scores = outputs_of(
             held_out,
             tokenizer.pad_token_id,
@@ -99,28 +105,33 @@ def fit_channel(
         )
         return channel, choice, scores
 
-    steps = (1 if unlabelled is None else 2) * (len(ngrams.GRID) + 1) + 1
+    some = that_fit(training if everything is None or len(everything) > ngrams.CROSSED_TEXTS else everything)
+    crossed = everything is not None and len(some) == len(everything)
+    order = np.concatenate([held_out.indices, training.indices]) if crossed else np.arange(len(held_out))
+    labels = everything.labels[order] if crossed else held_out.labels  # first those that the encoder speaks of
+    attempts = 1 if unlabelled is None else 2
+    steps = attempts * (len(ngrams.GRID) + 1) + (attempts if crossed else 1)
     with progress_bar("Fitting n-grams", total=steps, show=show_progress) as advance, torch.no_grad():
-        some, further = that_fit(training), None
+        further = None
         channel, choice, scores = attempt(None)
         helped: dict[str, Any] = {}
         if unlabelled is not None:
             further = ngrams.beside(some, Subset(unlabelled, np.arange(len(unlabelled))), seed)
             helped["unlabelled"] = told = {"rows": len(unlabelled), "used": len(further)}
             rival = attempt(further)
-            told |= _compare(space, held_out.labels, (choice, scores), rival[1:])
+            told |= _compare(space, labels, (choice, scores), rival[1:], crossed)
             if told["helps"]:
                 channel, choice, scores = rival
             else:
                 further = None
-        usual = loudness(space, choice.scores, choice.labels)
-        chosen = blend(space, scores, encoder, held_out.labels, usual, balanced)
-        if everything is not None:  # the held-out texts have served: now learn from them too
+        if everything is not None and not crossed:  # the held-out texts have served: now learn from them too
             some = that_fit(everything)
             if further is not None:
                 further = ngrams.beside(some, Subset(unlabelled, np.arange(len(unlabelled))), seed)
             channel = fitted(features(some, further), some.labels, choice.C)
-    logits = cross_blended(space, scores, encoder, held_out.labels, usual, balanced)
+    usual = loudness(space, choice.scores, choice.labels)
+    unseen = Unseen(space, scores, encoder, labels, usual, balanced)
+    chosen, logits = unseen.blend(), unseen.cross_blended()
     told = {"C": choice.C, "tried": choice.tried, "weights": asdict(chosen), **helped}
     return Stacked(channel, chosen, logits, told)
 
@@ -130,13 +141,16 @@ def _compare(
     labels: np.ndarray,
     without: tuple[ngrams.Choice, np.ndarray],
     with_them: tuple[ngrams.Choice, np.ndarray],
+    crossed: bool,
 ) -> dict[str, Any]:
     """Whether a channel is better with unlabelled texts: on the held-out texts, and under cross-validation.
 
     The log loss must be lower by more than chance, and the mean of accuracy and macro-F no lower.
     """
-    labels = np.concatenate([without[0].labels, labels])
-    scores = [np.concatenate([choice.scores, found]) for choice, found in (without, with_them)]
+    scores = [found for _, found in (without, with_them)]
+    if not crossed:  # else these are scores of the same texts
+        labels = np.concatenate([without[0].labels, labels])
+        scores = [np.concatenate([choice.scores, found]) for choice, found in (without, with_them)]
     losses, lower_by_chance = losses_of_both(space, *scores, labels)
     values = [ngrams.value_of(found, labels) for found in scores]
     return {

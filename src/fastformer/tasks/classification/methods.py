@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 
 from fastformer.data.tables import Row
-from fastformer.tasks.classification.metrics import calibration_error, single_label_scores
-
-_LEAST = 1e-15  # a probability of zero, said of what was true, would cost infinitely much
+from fastformer.tasks.classification.metrics import calibration_error, log_losses, single_label_scores
 
 
 class FitError(RuntimeError):
@@ -95,8 +93,8 @@ def _probability_scores(
     column = {label: place for place, label in enumerate(classes)}
     places = np.array([column.get(label, -1) for label in labels])
     known = np.flatnonzero(places >= 0)
-    said = chances[known, places[known]].astype(np.float64).clip(_LEAST, 1)
+    losses = log_losses(chances[known].astype(np.float64), places[known])
     return {
-        "log_loss": float(-np.log(said).mean()) if len(known) else None,
+        "log_loss": float(losses.mean()) if len(known) else None,
         "calibration_error": calibration_error(chances, places),
     }

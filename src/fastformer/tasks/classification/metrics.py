@@ -10,6 +10,7 @@ from fastformer.errors import diverged
 from fastformer.tasks.classification.data import LabelKind, LabelSpace
 
 FEW = 1000  # held-out texts
+LEAST_CHANCE = 1e-15  # a probability of zero, said of what was true, would cost infinitely much
 
 
 def best_metric(kind: LabelKind, texts: int) -> str:
@@ -95,12 +96,11 @@ def calibration_error(chances: np.ndarray, labels: np.ndarray, bins: int = 15) -
     return float(np.abs(gaps).sum() / len(labels))
 
 
-def mean_log_loss(space: LabelSpace, chances: np.ndarray, labels: np.ndarray) -> float:
-    """Cross-entropy per text; where a text may have several labels, per label."""
-    if space.kind == "single":
-        return float(-np.log(chances[np.arange(len(labels)), labels].clip(1e-15)).mean())
-    chances = chances.clip(1e-12, 1 - 1e-12)
-    return float(-(labels * np.log(chances) + (1 - labels) * np.log(1 - chances)).mean())
+def log_losses(chances: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """-log of the probability that what is true had: of each text, or of each label where `labels` are 0/1 rows."""
+    several = labels.ndim == 2
+    said = np.where(labels > 0.5, chances, 1 - chances) if several else chances[np.arange(len(labels)), labels]
+    return -np.log(said.clip(LEAST_CHANCE))
 
 
 def validation_scores(space: LabelSpace, logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
@@ -110,7 +110,7 @@ def validation_scores(space: LabelSpace, logits: np.ndarray, labels: np.ndarray)
     found = scores(space, logits, labels)
     if space.kind == "single":
         found["accuracy_and_macro_f"] = (found["accuracy"] + found["macro_f"]) / 2
-        found["negative_log_loss"] = -mean_log_loss(space, probabilities(space, logits), labels)
+        found["negative_log_loss"] = -float(log_losses(probabilities(space, logits), labels).mean())
     elif space.kind == "number":
         found["negative_mse"] = -found["mse"]
     return found

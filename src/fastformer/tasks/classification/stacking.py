@@ -4,21 +4,23 @@
 
 How loud each is beside the other minimizes the log loss of the held-out texts, in which a rare class weighs more than
 its share (`class_weights`): a blend that is good for the frequent classes alone is not what macro-F asks for. How loud
-both are together, and how much doubt remains where both are sure (`modeling.heads.with_doubt`), then minimizes the
-plain log loss, so that probabilities mean what they say. Where every class is to count the same
-(`balanced`), it does so in both losses.
+both are together, and how much doubt remains where both are sure (`modeling.heads.with_doubt`), then minimizes the log
+loss of the question whether the answer is right, so that its probability means what it says; where the channel answers
+alone, on all texts of which it has unseen scores. Where every class is to count the same (`balanced`), it does so in
+both losses.
 
-The encoder is heard only if the first loss is clearly lower with it, by more than GAIN nats in all, what it might gain
-by chance, and the mean of accuracy and macro-F is higher by WORTH. Where the held-out texts are too much like those
-trained on (chapters of one book), both parts are right nearly always: then the simpler one answers. What s would be
-alone is known from cross-validation on the training texts: so many as PRIOR_TEXTS further texts speak for that.
+The encoder is heard only if the first loss is lower with it and the mean of accuracy and macro-F higher by WORTH, and
+if it is clear, by SURE standard errors, that the loss is lower or that more answers are right. Where the held-out texts
+are too much like those trained on (chapters of one book), both parts are right nearly always: then the simpler one
+answers. What s would be alone is known from cross-validation on the training texts: as many as PRIOR_TEXTS further
+texts speak for that.
 
 Where a text may have several labels, each label of each text is a question of its own: the loss is the binary one, and
 c, one number for all labels, is fitted with s and w. There is no doubt then.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -27,13 +29,13 @@ from scipy.special import expit
 
 from fastformer.modeling.heads import with_doubt
 from fastformer.tasks.classification.data import LabelSpace
-from fastformer.tasks.classification.metrics import probabilities
+from fastformer.tasks.classification.metrics import log_losses, probabilities
 from fastformer.tasks.classification.ngrams import WORTH, value_of
 
-GAIN = 1.0
-PRIOR_TEXTS = 5
+SURE = 3.0  # standard errors
+PRIOR_TEXTS = 0.3
 USUAL = 4.0  # s, before any text has been seen
-USUAL_DOUBT, MOST_DOUBT = 0.02, 0.3
+USUAL_DOUBT, MOST_DOUBT = 0.02, 0.5
 
 
 @dataclass(frozen=True)
@@ -64,55 +66,105 @@ def class_weights(labels: np.ndarray, classes: int, power: float = 0.5) -> np.nd
 def loudness(space: LabelSpace, channel: np.ndarray, labels: np.ndarray) -> float:
     """The s of the least log loss for the channel alone."""
     if space.kind == "multi":
-        return _least_binary(channel, None, labels, USUAL)[1].channel
-    return _least(lambda s: _loss(space, s * channel, labels) + _prior(s, USUAL), (USUAL,))[1][0]
+        return _least_binary(channel, None, labels, USUAL).channel
+    return _least(lambda s: _loss(space, s * channel, labels) + _prior(s, USUAL), (USUAL,))[0]
 
 
 def losses_of_both(
     space: LabelSpace, one: np.ndarray, other: np.ndarray, labels: np.ndarray
 ) -> tuple[tuple[float, float], float]:
     """Mean log loss of two channels alone, each at its best loudness, and by how much they may differ by chance."""
-    losses = [_losses(space, loudness(space, scores, labels) * scores, labels) for scores in (one, other)]
-    chance = max(GAIN, float((losses[0] - losses[1]).std()) * len(labels) ** 0.5) / len(labels)
-    return (float(losses[0].mean()), float(losses[1].mean())), chance
+    losses = [
+        log_losses(probabilities(space, loudness(space, scores, labels) * scores), labels) for scores in (one, other)
+    ]
+    return (float(losses[0].mean()), float(losses[1].mean())), _error(losses[0] - losses[1]) / len(labels)
 
 
-def blend(
-    space: LabelSpace,
-    channel: np.ndarray,
-    encoder: np.ndarray,
-    labels: np.ndarray,
-    usual: float,
-    balanced: bool = False,
-) -> Blend:
-    """The blend of the least log loss, or the channel alone; `usual` is the s that is expected.
+def _error(differences: np.ndarray) -> float:
+    """The standard error of their sum."""
+    return float(differences.std()) * differences.size**0.5
 
-    Where classes are `balanced`, each weighs the same in both losses.
+
+@dataclass(frozen=True)
+class Unseen:
+    """What the two parts say of texts that they have not learned from.
+
+    The channel speaks of all these texts, the encoder of the first ones: the channel is cheap enough for
+    cross-validation, so that it can speak of texts that the encoder was trained on.
     """
-    if space.kind == "multi":
-        alone, found = _least_binary(channel, None, labels, usual)
-        together, both = _least_binary(channel, encoder, labels, usual)
-        gained = value_of(both(channel, encoder), labels) - value_of(found(channel, encoder), labels)
-        return both if together < alone - GAIN and gained >= WORTH else found
-    weights = class_weights(labels, space.size, 1.0 if balanced else 0.5)
-    last = weights if balanced else None
 
-    def weighted(s: float, w: float = 0.0) -> float:
-        return _loss(space, Blend(s, w)(channel, encoder), labels, weights) + _prior(s, usual)
+    space: LabelSpace
+    channel: np.ndarray  # texts, classes
+    encoder: np.ndarray  # the first texts, classes
+    labels: np.ndarray
+    usual: float  # the s that is expected
+    balanced: bool = False  # every class weighs the same in both losses
 
-    alone, [loud] = _least(weighted, (usual,))
-    together, [s, w] = _least(weighted, (loud / 2, 0.3))
-    gained = value_of(Blend(s, w)(channel, encoder), labels) - value_of(channel, labels)
-    if together >= alone - GAIN or gained < WORTH:
-        s, w = loud, 0.0
-    logits = Blend(s, w)(channel, encoder)
+    def of(self, first: slice) -> "Unseen":
+        """The same with some of the first texts, and all that are beyond them."""
+        channel, labels = (
+            np.concatenate([rows[: len(self.encoder)][first], rows[len(self.encoder) :]])
+            for rows in (self.channel, self.labels)
+        )
+        return replace(self, channel=channel, encoder=self.encoder[first], labels=labels)
 
-    def plain(louder: float, doubt: float) -> float:
-        guess = _prior(louder, 1.0) + _prior(doubt, USUAL_DOUBT) / 10
-        return _loss(space, _doubtful(louder * logits, min(doubt, MOST_DOUBT)), labels, last) + guess
+    def blend(self) -> Blend:
+        """The blend of the least log loss, or the channel alone."""
+        first, labels = self.channel[: len(self.encoder)], self.labels[: len(self.encoder)]
+        if self.space.kind == "multi":
+            alone, both = (_least_binary(first, part, labels, self.usual) for part in (None, self.encoder))
+            weights = np.ones_like(labels)
+        else:
+            by_class = class_weights(labels, self.space.size, 1.0 if self.balanced else 0.5)
+            weights = by_class[labels]
 
-    _, [louder, doubt] = _least(plain, (1.0, USUAL_DOUBT))
-    return Blend(s * louder, w * louder, min(doubt, MOST_DOUBT))
+            def weighted(s: float, w: float = 0.0) -> float:
+                return _loss(self.space, Blend(s, w)(first, self.encoder), labels, by_class) + _prior(s, self.usual)
+
+            alone = Blend(*_least(weighted, (self.usual,)), 0.0)
+            both = Blend(*_least(weighted, (alone.channel / 2, 0.3)))
+        said = [found(first, self.encoder) for found in (alone, both)]
+        losses = [weights * log_losses(probabilities(self.space, logits), labels) for logits in said]
+        gained = losses[0] - losses[1]
+        right = [(logits > 0) == (labels > 0.5) if labels.ndim == 2 else logits.argmax(1) == labels for logits in said]
+        surely = any(more.sum() > SURE * _error(more) for more in (gained, right[1].astype(int) - right[0]))
+        worth = value_of(said[1], labels) - value_of(said[0], labels)
+        heard = surely and gained.sum() > 0 and worth >= WORTH
+        if self.space.kind == "multi":
+            return both if heard else _least_binary(self.channel, None, self.labels, self.usual)
+        if heard:
+            return self._calibrated(both, said[1], labels)
+        return self._calibrated(alone, alone.channel * self.channel, self.labels)
+
+    def _calibrated(self, found: Blend, logits: np.ndarray, labels: np.ndarray) -> Blend:
+        """The same blend, as loud and as doubtful as is right for texts with these logits and labels.
+
+        The question is whether the answer is right, yes or no, and its probability is judged by the log loss of that.
+        """
+        right = logits.argmax(axis=1) == labels
+        weights = class_weights(labels, self.space.size, 1.0)[labels] if self.balanced else 1.0
+
+        def loss(louder: float, doubt: float) -> float:
+            sure = probabilities(self.space, _doubtful(louder * logits, min(doubt, MOST_DOUBT))).max(axis=1)
+            guess = _prior(louder, 1.0) + _prior(doubt, USUAL_DOUBT) / 10
+            return float((weights * log_losses(sure[:, None], right[:, None])[:, 0]).sum()) + guess
+
+        louder, doubt = _least(loss, (1.0, USUAL_DOUBT))
+        return Blend(found.channel * louder, found.encoder * louder, min(doubt, MOST_DOUBT))
+
+    def cross_blended(self) -> np.ndarray:
+        """Logits of the first texts by a blend that other texts gave: every second one has that of the rest.
+
+        Scores of a model on the very texts that its blend was fitted on would flatter it.
+        """
+        first = self.channel[: len(self.encoder)]
+        if len(first) < 2:
+            return self.blend()(first, self.encoder)
+        logits = np.empty_like(first)
+        for half in (0, 1):
+            fitted = self.of(slice(1 - half, None, 2)).blend()
+            logits[half::2] = fitted(first[half::2], self.encoder[half::2])
+        return logits
 
 
 def _prior(found: float, expected: float) -> float:
@@ -122,18 +174,12 @@ def _prior(found: float, expected: float) -> float:
 
 def _loss(space: LabelSpace, logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None) -> float:
     """Log loss in nats, over all texts."""
-    return float((_losses(space, logits, labels) * (1 if weights is None else weights[labels])).sum())
+    losses = log_losses(probabilities(space, logits), labels)
+    return float((losses * (1 if weights is None else weights[labels])).sum())
 
 
-def _losses(space: LabelSpace, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Log loss of each text."""
-    return -np.log(probabilities(space, logits)[np.arange(len(labels)), labels].clip(1e-12))
-
-
-def _least_binary(
-    channel: np.ndarray, encoder: np.ndarray | None, labels: np.ndarray, usual: float
-) -> tuple[float, Blend]:
-    """The least loss where texts may have several labels, and the blend that has it; `encoder` may be left out."""
+def _least_binary(channel: np.ndarray, encoder: np.ndarray | None, labels: np.ndarray, usual: float) -> Blend:
+    """The blend of the least loss where texts may have several labels; `encoder` may be left out."""
     parts = [channel.reshape(-1).astype(np.float64)]
     parts += [] if encoder is None else [encoder.reshape(-1).astype(np.float64)]
     truth = labels.reshape(-1) > 0.5
@@ -153,37 +199,15 @@ def _least_binary(
     bounds = [(-7, 7)] * (len(start) - 1) + [(-20, 20)]
     found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
     s, *w = np.exp(found.x[:-1]).tolist()
-    return float(found.fun), Blend(s, w[0] if w else 0.0, bias=float(found.x[-1]))
+    return Blend(s, w[0] if w else 0.0, bias=float(found.x[-1]))
 
 
-def _least(loss: Callable[..., float], start: tuple[float, ...]) -> tuple[float, list[float]]:
-    """The least value of a function of positive numbers, and these numbers."""
+def _least(loss: Callable[..., float], start: tuple[float, ...]) -> list[float]:
+    """The positive numbers for which a function has its least value."""
 
     def numbers(logs: np.ndarray) -> list[float]:
         return [float(number) for number in np.exp(np.clip(logs, -7, 7))]
 
     options = {"xatol": 0.01, "fatol": 0.01}
     found = minimize(lambda logs: loss(*numbers(logs)), np.log(start), method="Nelder-Mead", options=options)
-    return float(found.fun), numbers(found.x)
-
-
-def cross_blended(
-    space: LabelSpace,
-    channel: np.ndarray,
-    encoder: np.ndarray,
-    labels: np.ndarray,
-    usual: float,
-    balanced: bool = False,
-) -> np.ndarray:
-    """Logits by a blend that other texts gave: every second text has that of the rest.
-
-    Scores of a model on the very texts that its blend was fitted on would flatter it.
-    """
-    if len(labels) < 2:
-        return blend(space, channel, encoder, labels, usual, balanced)(channel, encoder)
-    logits = np.empty_like(channel)
-    for half in (0, 1):
-        rest = slice(1 - half, None, 2)
-        fitted = blend(space, channel[rest], encoder[rest], labels[rest], usual, balanced)
-        logits[half::2] = fitted(channel[half::2], encoder[half::2])
-    return logits
+    return numbers(found.x)
