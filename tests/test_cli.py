@@ -176,7 +176,7 @@ class TestMistakes:
         (tmp_path / "run.json").write_text('{"task": "juggling"}')
         self.check(fastformer("evaluate", tmp_path, files["test"]), "unknown task 'juggling'")
         (tmp_path / "run.json").write_text('{"task": "classification"}')
-        self.check(fastformer("evaluate", tmp_path, files["test"]), "the model cannot be loaded")
+        self.check(fastformer("evaluate", tmp_path, files["test"]), "run.json: its settings cannot be read")
 
 
 @pytest.mark.parametrize(

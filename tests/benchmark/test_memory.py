@@ -11,7 +11,7 @@ def test_more_tokens_need_more_memory(probe):
 
 def test_a_failure_is_one_line_and_the_next_job_is_answered(probe):
     failed = probe.measure(**{**JOB, "mixer": "unknown"}, batch=1)
-    assert failed["error"].startswith("ValueError: unknown mixer")
+    assert failed["error"].startswith("UserError: unknown mixer")
     killed = probe.measure(**{**JOB, "module": "doomed"}, batch=1)
     assert "memory" in killed["error"]
     assert probe.measure(**JOB, batch=1)["seconds"] > 0

@@ -1,5 +1,6 @@
 """`TextClassifier` and `TextRegressor` keep scikit-learn's promises."""
 
+import doctest
 import pickle
 
 import numpy as np
@@ -93,6 +94,13 @@ def test_a_finished_run_is_kept_unless_told(fitted, data, tmp_path):
     assert (tmp_path / "run" / "run.json").stat().st_mtime_ns == before
     fitted.save(tmp_path / "run", overwrite=True)
     assert (tmp_path / "run" / "run.json").stat().st_mtime_ns > before
+
+
+@pytest.mark.parametrize("kind", [TextClassifier, TextRegressor])
+def test_the_examples_print_what_they_say(kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    example = doctest.DocTestFinder(recurse=False).find(kind, globs={kind.__name__: kind})[0]
+    assert doctest.DocTestRunner().run(example).failed == 0
 
 
 def test_cross_validation_and_grid_search(data):

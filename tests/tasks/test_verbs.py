@@ -56,7 +56,8 @@ def test_a_run_folder_says_what_it_is(run_folder):
 
 def test_evaluate_repeats_the_test_score_of_training(run_folder, files):
     metrics = json.loads((run_folder / "metrics.json").read_text())
-    assert evaluate(open_run(run_folder), files["test"], **quiet) == metrics["test"]
+    assert evaluate(open_run(run_folder), files["test"], by_class=False, **quiet) == metrics["test"]
+    assert "classes" not in metrics["test"]
 
 
 def test_predictions_come_in_input_order_with_probabilities(run_folder, tmp_path):
@@ -154,7 +155,7 @@ def test_a_list_of_dictionaries_is_a_source(tmp_path):
     metrics = train(examples, test=examples[:20], output=tmp_path / "run", epochs=1, **columns, **quiet)
     assert metrics["rows"] == {"train": 42, "validation": 18, "test": 20}
     assert json.loads((tmp_path / "run" / "run.json").read_text())["data"]["train"] is None
-    assert evaluate(tmp_path / "run", examples[:20], **quiet) == metrics["test"]
+    assert evaluate(tmp_path / "run", examples[:20], by_class=False, **quiet) == metrics["test"]
 
 
 def test_joined_columns_are_recorded_and_used_again(tmp_path):

@@ -138,6 +138,12 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
     It clones, cross-validates, grid-searches and pickles. Labels may be strings or integers; where every label is a
     list or tuple, any number of labels per text is learned. A setting left at `None` is the preset's.
 
+        >>> texts = ["a dull and endless film", "the best film of the year", "what a bore", "a joy to the end"] * 20
+        >>> model = TextClassifier(epochs=3).fit(texts, ["bad", "good"] * 40)
+        >>> model.predict(["an endless bore", "the best of all"]).tolist()
+        ['bad', 'good']
+        >>> model.save("runs/films")  # which `fastformer predict`, and `TextClassifier.load`, read
+
     Parameters
         mixer: the method, `fastformer` or a rival.
         preset: `default`, `encoder` (without its n-gram channel), `paper-amazon`, `paper-imdb` or `paper-mind`.
@@ -233,6 +239,11 @@ class TextRegressor(RegressorMixin, _TextEstimator):
 
     It clones, cross-validates, grid-searches and pickles; `score` is R². The parameters are those of `TextClassifier`,
     but for `class_weight`: numbers have no classes.
+
+        >>> texts = ["a dull and endless film", "the best film of the year", "what a bore", "a joy to the end"] * 20
+        >>> model = TextRegressor(epochs=20).fit(texts, [1, 5] * 40)
+        >>> model.predict(["a dull and endless film", "the best of all"]).round().tolist()
+        [1.0, 5.0]
 
     After `fit`: `model_` (a `FastformerForSequenceClassification` with one output, in the units of the numbers) and
     `tokenizer_`.

@@ -65,9 +65,10 @@ class Classifier(Predictor):
         """Scores on labelled texts.
 
         `report` is a folder to write a report to: see `report.py`. With it, or `by_class`, the result has the scores of
-        each class as `classes`, or for numbers the quantiles of the errors as `residuals`.
+        each class as `classes`, or for numbers the quantiles of the errors as `residuals`. Without options there are
+        only the scores, as metrics.json has them.
         """
-        options = options or Evaluating()
+        options = options or Evaluating(by_class=False)
         with nullcontext() if options.report is None else report_folder(options.report) as folder:
             rows = self._labelled(examples)
             logits, labels = self._outputs(rows, self.logits)
