@@ -7,7 +7,7 @@ a b, no word may begin with a piece that c began or begins with, if a b c were w
 always finished. Where every token is a word, both rules are the same.
 """
 
-from functools import cache
+from functools import lru_cache
 
 import torch
 from tokenizers import Regex, normalizers
@@ -17,6 +17,7 @@ from transformers import LogitsProcessor, PreTrainedTokenizerBase
 from fastformer.data.tokenizers import UNSPACED
 
 _BEGINS_WITHOUT_SPACE = normalizers.Replace(Regex(rf"\A[{UNSPACED}]"), " ")
+_REMEMBERED = 50_000  # words: a few megabytes, however much is written
 _PART = "\ufffd"  # how a part of a character reads
 
 
@@ -28,7 +29,7 @@ class NoRepeatedWords(LogitsProcessor):
         reading = readings(tokenizer)
         self.blanks = {piece for piece, text in reading.items() if text.isspace()}
         self.beginnings = {piece for piece, text in reading.items() if begins_word(text)} - self.blanks
-        self.word, self.first_pieces = cache(self._word), cache(self._first_pieces)
+        self.word, self.first_pieces = (lru_cache(_REMEMBERED)(one) for one in (self._word, self._first_pieces))
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Scores (rows, vocabulary) with -inf at what each row must not begin now."""
