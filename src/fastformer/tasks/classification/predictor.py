@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -27,6 +28,7 @@ class Classifier(Predictor):
     """Model, tokenizer, labels (`space`), and the runner that feeds it texts."""
 
     model: FastformerForSequenceClassification | OnnxClassifier
+    report: Path | None = None  # folder of the last one written
 
     def __init__(self, trained: Trained):
         super().__init__(trained)
@@ -78,6 +80,7 @@ class Classifier(Predictor):
             if folder:
                 about = {"run": self.trained.name, "source": rows.name, "result": result}
                 write_report(folder, self.space, logits, labels, **about)
+        self.report = options.report
         return result
 
     def exportable(self) -> FastformerForSequenceClassification:
@@ -111,8 +114,10 @@ class Classifier(Predictor):
         }
 
     def notes(self) -> Iterator[str]:
-        """How many texts were cut."""
-        return self.runner.notes()
+        """Where a report is, and how many texts were cut."""
+        if self.report is not None:
+            yield f"The report is {self.report / 'report.md'}."
+        yield from self.runner.notes()
 
     def _labelled(self, examples: Iterable[Any]) -> Table | Rows:
         """Examples whose labels are of the kind that the model has learned."""
