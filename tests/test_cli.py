@@ -9,7 +9,7 @@ import pytest
 
 from fastformer.cli import main
 from fastformer.errors import UserError, extra
-from fastformer.progress import how_many
+from fastformer.surroundings.progress import how_many
 from fastformer.version import __version__
 
 from .tasks.conftest import files, make_rows, run_folder, write_csv  # noqa: F401  the small task and its run

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fastformer import FastformerConfig, FastformerForSequenceClassification, FastformerModel, available_mixers
-from fastformer.benchmark.allocations import peak_bytes
+from fastformer.bench.allocations import peak_bytes
 from fastformer.mixers import build_mixer
 from fastformer.modeling import parts
 

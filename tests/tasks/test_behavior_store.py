@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fastformer.errors import UserError
-from fastformer.run_folder import open_run
+from fastformer.runs.folder import open_run
 from fastformer.tasks.conversion import BehaviorStore
 from fastformer.tasks.conversion.scoring import encode_lists
 from fastformer.tasks.verbs import predict, train

@@ -11,11 +11,11 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-import fastformer.training
+import fastformer.engine.training
 from fastformer.cli.train import train_command
 from fastformer.engine.fit import Workspace, fit
 from fastformer.errors import Interrupted, UserError
-from fastformer.run_folder import open_run
+from fastformer.runs.folder import open_run
 from fastformer.tasks.base import Predictor, declared, get_task, register
 from fastformer.tasks.verbs import embed, evaluate, load, predict, train
 
@@ -89,7 +89,7 @@ def test_the_same_seed_gives_the_same_weights(task, sample, run, tmp_path):
 
 
 def test_stopped_and_resumed_equals_uninterrupted(task, sample, run, tmp_path, monkeypatch):
-    watch, stopped = fastformer.training._Watch, []
+    watch, stopped = fastformer.engine.training._Watch, []
     original = watch.on_step_end
 
     def on_step_end(self, args, state, control, **kwargs):

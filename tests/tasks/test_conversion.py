@@ -15,11 +15,11 @@ from sklearn.metrics import roc_auc_score
 from typer.testing import CliRunner
 
 import fastformer
-import fastformer.training
+import fastformer.engine.training
 from fastformer.cli import app
 from fastformer.errors import Interrupted, UserError
 from fastformer.modeling import FastformerForConversion
-from fastformer.run_folder import open_run
+from fastformer.runs.folder import open_run
 from fastformer.tasks import verbs
 from fastformer.tasks.classification import calibration
 from fastformer.tasks.conversion import task as conversion
@@ -84,7 +84,7 @@ def test_evaluate_predict_and_embed_agree(run, source, tmp_path):
 
 def test_what_was_interrupted_is_not_resumed_with_other_settings_or_data(source, tmp_path, monkeypatch):
     options = {"preset": TINY, "epochs": 2, "categorical": ["device"], **quiet}
-    watch, original = fastformer.training._Watch, fastformer.training._Watch.on_step_end
+    watch, original = fastformer.engine.training._Watch, fastformer.engine.training._Watch.on_step_end
 
     def on_step_end(self, args, state, control, **kwargs):
         if state.global_step == 15:

@@ -14,7 +14,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from fastformer import TextClassifier, TextRegressor
 from fastformer.errors import UserError
-from fastformer.run_folder import open_run
+from fastformer.runs.folder import open_run
 from fastformer.tasks.verbs import evaluate, train
 
 from .conftest import make_rows, write_csv

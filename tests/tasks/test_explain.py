@@ -14,7 +14,7 @@ from fastformer import FastformerConfig, FastformerForSequenceClassification, Te
 from fastformer.data.tokenizers import train_tokenizer
 from fastformer.errors import UserError
 from fastformer.modeling.ngrams import NgramChannel
-from fastformer.run_folder import open_run
+from fastformer.runs.folder import open_run
 from fastformer.tasks import verbs
 from fastformer.tasks.classification import explain
 from fastformer.tasks.classification.data import LabelSpace

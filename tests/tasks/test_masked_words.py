@@ -13,18 +13,18 @@ from safetensors.torch import load_file
 from tokenizers.processors import TemplateProcessing
 from transformers import pipeline
 
-import fastformer.training
+import fastformer.engine.training
 from fastformer import FastformerConfig
 from fastformer.data.tokenizers import encode_batch, train_tokenizer
+from fastformer.engine.warm_start import PAIRS, WORDS
 from fastformer.errors import Interrupted, UserError
-from fastformer.export import export
-from fastformer.run_folder import open_run
+from fastformer.export.exporting import export
+from fastformer.runs.folder import open_run
 from fastformer.tasks import classification, verbs
 from fastformer.tasks.masked_words import objective
 from fastformer.tasks.masked_words.objective import MaskedWordLearner, hide_at_random, hide_by_hash
 from fastformer.tasks.verbs import embed, evaluate, load, predict
 from fastformer.tasks.verbs import train as train_task
-from fastformer.warm_start import PAIRS, WORDS
 
 from .conftest import make_rows, write_csv
 
@@ -209,7 +209,7 @@ def test_a_classifier_starts_from_it(run, tmp_path):
 
 def test_resumed_training_ends_with_the_same_weights(source, tmp_path, monkeypatch):
     train(source, output=tmp_path / "whole", epochs=2, **quiet)
-    watch, original = fastformer.training._Watch, fastformer.training._Watch.on_step_end
+    watch, original = fastformer.engine.training._Watch, fastformer.engine.training._Watch.on_step_end
 
     def on_step_end(self, args, state, control, **kwargs):
         if state.global_step == 12:

@@ -9,7 +9,7 @@ import pytest
 from sklearn.metrics import classification_report
 
 from fastformer.errors import UserError
-from fastformer.run_folder import open_run
+from fastformer.runs.folder import open_run
 from fastformer.tasks import verbs
 from fastformer.tasks.classification import report as reports
 from fastformer.tasks.classification.data import LabelSpace

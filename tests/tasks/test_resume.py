@@ -12,11 +12,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-import fastformer.training
+import fastformer.engine.training
 from fastformer.errors import Interrupted, UserError
-from fastformer.files import write_json
-from fastformer.resuming import note_seconds, seconds_spent
-from fastformer.run_folder import last_complete_checkpoint, open_run, unharmed
+from fastformer.runs.folder import last_complete_checkpoint, open_run, unharmed
+from fastformer.runs.resuming import note_seconds, seconds_spent
+from fastformer.surroundings.files import write_json
 from fastformer.tasks import verbs
 from fastformer.tasks.classification import stacking, task
 
@@ -30,7 +30,7 @@ def stop_after(monkeypatch):
     """Send this process the signal of Ctrl-C after a number of steps."""
 
     def install(steps, folder="checkpoints"):
-        watch = fastformer.training._Watch
+        watch = fastformer.engine.training._Watch
         original = watch.on_step_end
 
         def on_step_end(self, args, state, control, **kwargs):
@@ -88,7 +88,7 @@ def test_the_second_training_resumes_too(files, tmp_path, stop_after, monkeypatc
 
 def test_only_a_person_who_asks_twice_loses_the_checkpoint(tmp_path):
     """Whatever stops a process may send more than one signal: Ctrl-C first, then the end of its parent."""
-    with fastformer.training._Watch(False, tmp_path, time.monotonic(), None):
+    with fastformer.engine.training._Watch(False, tmp_path, time.monotonic(), None):
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
@@ -188,13 +188,13 @@ def test_two_trainings_never_share_a_folder(files, tmp_path, monkeypatch):
 
 
 def test_a_lost_checkpoint_of_the_best_epoch_is_told(files, tmp_path, monkeypatch):
-    save = fastformer.training._Watch.on_save
+    save = fastformer.engine.training._Watch.on_save
 
     def lose(self, args, state, control, **kwargs):
         save(self, args, state, control, **kwargs)
         if state.global_step == 21:
             shutil.rmtree(self.folder / "steps")
 
-    monkeypatch.setattr(fastformer.training._Watch, "on_save", lose)
+    monkeypatch.setattr(fastformer.engine.training._Watch, "on_save", lose)
     with pytest.raises(UserError, match="the checkpoint of the best epoch was deleted"):
         train(files["train"], output=tmp_path / "run", **quiet)

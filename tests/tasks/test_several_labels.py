@@ -13,7 +13,7 @@ from fastformer import TextClassifier
 from fastformer.data.batches import EncodedTexts, Subset
 from fastformer.modeling import FastformerConfig
 from fastformer.modeling.ngrams import NgramChannel
-from fastformer.run_folder import open_run
+from fastformer.runs.folder import open_run
 from fastformer.tasks.classification import ngrams
 from fastformer.tasks.classification.channel import Stacked, can_fit_channel
 from fastformer.tasks.classification.data import LabelSpace

@@ -15,10 +15,10 @@ import pytest
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 from fastformer import available_mixers
-from fastformer.benchmark import pipeline as measured
+from fastformer.bench import pipeline as measured
 from fastformer.data.tables import Row
 from fastformer.errors import UserError
-from fastformer.run_folder import open_run
+from fastformer.runs.folder import open_run
 from fastformer.tasks import get_task, verbs
 from fastformer.tasks.verbs import embed, evaluate, load, predict
 
@@ -338,7 +338,7 @@ class TestMistakes:
         def full(*arguments, **options):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("fastformer.run_folder.write_json", full)
+        monkeypatch.setattr("fastformer.runs.folder.write_json", full)
         self.check("the disk is full", train, files["train"], output=tmp_path / "run", epochs=1, overwrite=True)
         after = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()}
         assert after == before

@@ -11,8 +11,8 @@ from fastformer.data.batches import PadCollator, Subset
 from fastformer.data.hold_out import hold_out
 from fastformer.data.objects import read_objects
 from fastformer.engine.fit import Trained, Workspace, check_mixers
+from fastformer.engine.inference import TextRunner
 from fastformer.engine.settings import TaskSettings, option
-from fastformer.inference import TextRunner
 from fastformer.modeling import FastformerConfig, FastformerForSequenceClassification
 from fastformer.tasks.base import Card, Declaration, Parts, Predictor, Task
 from fastformer.tasks.texts import encoder_config

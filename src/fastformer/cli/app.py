@@ -59,7 +59,7 @@ def quickstart(
     The corpus is the docstrings of the Python packages installed here; the label is the library they come from, with
     library names masked. Nothing is downloaded. Takes two to three minutes on two cores.
     """
-    from fastformer.quickstart import quickstart as run
+    from fastformer.bench.quickstart import quickstart as run
 
     result = run(output, seed=seed, show_progress=not json_)
     if json_:

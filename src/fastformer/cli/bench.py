@@ -56,7 +56,7 @@ def bench_speed(
     The full experiment is long. A first look:
     `fastformer bench speed --lengths 128,512,2048 --tokens 4096 --repetitions 3`
     """
-    from fastformer.benchmark.speed import markdown, speed
+    from fastformer.bench.speed import markdown, speed
 
     result = speed(
         output,
@@ -91,7 +91,7 @@ def bench_complexity(
     Multiply-adds are those of matrix products and attention kernels; elementwise work is not counted. The paper counts
     less than the modules have, and the text under the table says why.
     """
-    from fastformer.benchmark.complexity import complexity, markdown
+    from fastformer.bench.complexity import complexity, markdown
 
     result = complexity(width=width, heads=heads, length=length, output=output)
     if json_:
@@ -119,7 +119,7 @@ def bench_peers(
     What is not installed is named with the command that installs it. All but MiniLM and our default classifier have
     width 256, 16 heads and 2 layers. Forward only, in turns, without tokenizing.
     """
-    from fastformer.benchmark.peers import markdown, peers
+    from fastformer.bench.peers import markdown, peers
 
     result = peers(
         output,
@@ -150,7 +150,7 @@ def bench_floor(
     head-wise form and the authors' full-width one; beside both, the same function without folding and as the authors'
     released code has it. Takes about three minutes on two cores: let nothing else run.
     """
-    from fastformer.benchmark.floor import floor, markdown
+    from fastformer.bench.floor import floor, markdown
 
     result = floor(output, repetitions=repetitions, seed=seed, threads=threads, show_progress=not json_)
     if json_:
@@ -168,7 +168,7 @@ def bench_long(
 
     Width 256, 16 heads, 2 layers. The comparison with one piece takes about 6 GB of memory.
     """
-    from fastformer.benchmark.long import long
+    from fastformer.bench.long import long
 
     print_json(long(output, seed=seed, threads=threads))
 
@@ -186,8 +186,8 @@ def bench_pipeline(
 
     fastText takes part where `fasttext` is installed and the file that RUN was trained on is still there.
     """
-    from fastformer.benchmark.pipeline import pipeline
-    from fastformer.run_folder import open_run
+    from fastformer.bench.pipeline import pipeline
+    from fastformer.runs.folder import open_run
 
     print_json(pipeline(open_run(run), data, output, threads=threads))
 
@@ -220,7 +220,7 @@ def bench_classifiers(
 
     Example: `fastformer bench classifiers --train train.csv --test test.csv --rows 3000`
     """
-    from fastformer.benchmark.classifiers import classifiers, markdown
+    from fastformer.bench.classifiers import classifiers, markdown
 
     result = classifiers(
         train,
@@ -271,8 +271,8 @@ def bench_suite(
 
     Example: `fastformer bench suite datasets --rows 300,1000,all --methods fastformer,tf-idf`
     """
-    from fastformer.benchmark.suite import suite
-    from fastformer.benchmark.suite_report import markdown
+    from fastformer.bench.suite import suite
+    from fastformer.bench.suite_report import markdown
 
     result = suite(
         data,
@@ -306,7 +306,7 @@ def bench_training(
 
     Also times the update of a word embedding by the size of the vocabulary: of all its rows, and of those met.
     """
-    from fastformer.benchmark.training import training
+    from fastformer.bench.training import training
 
     print_json(training(train, output, preset=preset, tokenizer=tokenizer, epochs=epochs, threads=threads))
 
@@ -321,7 +321,7 @@ def bench_recommendation(
     threads: Threads = None,
 ) -> None:
     """Scoring with each article encoded once, as `evaluate` does, against encoding for each impression."""
-    from fastformer.benchmark.recommendation import recommendation
-    from fastformer.run_folder import open_run
+    from fastformer.bench.recommendation import recommendation
+    from fastformer.runs.folder import open_run
 
     print_json(recommendation(open_run(run), data, output, impressions=impressions, seed=seed, threads=threads))

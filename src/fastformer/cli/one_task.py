@@ -26,7 +26,7 @@ def recommend(
 
     Example: `fastformer recommend runs/news --history N1012,N57 --top 5`
     """
-    from fastformer.run_folder import open_run
+    from fastformer.runs.folder import open_run
     from fastformer.tasks.recommendation import recommend as find
 
     found = find(open_run(run), history, top=top, news=news, show_progress=not json_)
@@ -60,7 +60,7 @@ def summarize(
 
     Example: `fastformer summarize runs/news article.txt`
     """
-    from fastformer.run_folder import open_run
+    from fastformer.runs.folder import open_run
     from fastformer.tasks.summarization import summarize as write
 
     print(write(open_run(run), document, beams=beams))
@@ -83,7 +83,7 @@ def explain(
 
     Example: `fastformer explain runs/reviews "Dull and far too long." --output why.html`
     """
-    from fastformer.run_folder import open_run
+    from fastformer.runs.folder import open_run
     from fastformer.tasks.classification import explain as write
 
     explanation = write(open_run(run), text, output, file=file, label=label, baseline=baseline)

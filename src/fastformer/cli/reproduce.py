@@ -253,7 +253,7 @@ def table_summarization(
 
 
 def _run(name: str, json_: bool, *data: list[str], output: Path, **options: Any) -> None:
-    from fastformer.reproduce import REPRODUCE
+    from fastformer.paper import REPRODUCE
 
     function: Callable[..., dict[str, Any]] = REPRODUCE[name]
     report = function(*data, output=output, **options)

@@ -72,7 +72,7 @@ def evaluate(
     they are right. A summarizer's summaries are scored by ROUGE, beside the first sentences of an article and random
     ones. Columns are those of the training unless given.
     """
-    from fastformer.run_folder import open_run
+    from fastformer.runs.folder import open_run
     from fastformer.tasks.base import get_task
     from fastformer.tasks.verbs import evaluate
 
@@ -173,7 +173,7 @@ def export(
     The exported model is checked against the run before it is written. Example: `fastformer export runs/reviews --int8
     --evaluate-on held-out.csv`
     """
-    from fastformer.export import export as write
+    from fastformer.export.exporting import export as write
 
     result = write(
         run,

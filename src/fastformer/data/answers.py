@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from fastformer.data.formats import whole_characters
 from fastformer.errors import UserError
-from fastformer.files import writing_aside, writing_text
+from fastformer.surroundings.files import writing_aside, writing_text
 
 Answer = dict[str, Any]
 Write = Callable[[list[Answer]], None]

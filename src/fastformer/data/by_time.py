@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from fastformer.errors import UserError
-from fastformer.progress import say
+from fastformer.surroundings.progress import say
 
 VALIDATION_SHARE = 0.1
 MOST = 3  # times as many rows as wanted, no more, to keep rows of one time together

@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 from fastformer.data.tables import Row
 from fastformer.errors import UserError
-from fastformer.files import cache_folder
+from fastformer.surroundings.files import cache_folder
 
 # Label, which is also the name on the package index -> import name. Those that are not installed are left out: nltk and
 # pandas come with extras of this package, the others with `pip install fastformer`.

@@ -31,8 +31,8 @@ from typing import Any
 
 from fastformer.data.formats import Choose, Record, decode, opened, picker
 from fastformer.errors import UserError
-from fastformer.files import digest
-from fastformer.progress import how_many, say
+from fastformer.surroundings.files import digest
+from fastformer.surroundings.progress import how_many, say
 
 Reader = Callable[[Choose], Iterator[Record]]
 

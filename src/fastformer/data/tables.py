@@ -38,7 +38,7 @@ from fastformer.data.formats import (
 from fastformer.data.keeping import Fields, Keep, KeepingColumns
 from fastformer.data.published import published_reader
 from fastformer.errors import UserError
-from fastformer.progress import say
+from fastformer.surroundings.progress import say
 
 LabelKind = Literal["single", "multi", "number", "none"]
 Source = str | Path | Iterable[dict[str, Any]]

@@ -17,16 +17,16 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from fastformer.data.batches import EncodedTexts, EncodedTextsWriter
 from fastformer.data.tokenizers import KINDS, encode_batch, load_tokenizer, train_tokenizer
+from fastformer.engine.inference import chunks, cut_note
 from fastformer.engine.settings import TaskSettings, unknown
+from fastformer.engine.training import train_model
 from fastformer.errors import UserError
-from fastformer.files import explain_full_disk
-from fastformer.inference import chunks, cut_note
-from fastformer.machine import peak_memory_gb
 from fastformer.mixers import available_mixers
-from fastformer.progress import progress_bar, say
-from fastformer.resuming import begin, check_same_arrays, seconds_spent
-from fastformer.run_folder import Run
-from fastformer.training import train_model
+from fastformer.runs.folder import Run
+from fastformer.runs.resuming import begin, check_same_arrays, seconds_spent
+from fastformer.surroundings.files import explain_full_disk
+from fastformer.surroundings.machine import peak_memory_gb
+from fastformer.surroundings.progress import progress_bar, say
 
 if TYPE_CHECKING:
     import pyarrow as pa

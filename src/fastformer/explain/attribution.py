@@ -28,8 +28,8 @@ from scipy.stats import spearmanr
 from torch import Tensor, nn
 
 from fastformer.data.batches import pad_batch
+from fastformer.engine.inference import BATCH_TOKENS
 from fastformer.errors import UserError
-from fastformer.inference import BATCH_TOKENS
 from fastformer.modeling import FastformerForSequenceClassification
 
 BASELINES = ("zero", "mean")

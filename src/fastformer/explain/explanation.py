@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastformer.explain.attribution import Removals
-from fastformer.files import writing_text
+from fastformer.surroundings.files import writing_text
 
 
 class Word(NamedTuple):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from huggingface_hub import ModelCard, ModelCardData
 
-from fastformer.markdown import markdown_table
+from fastformer.surroundings.markdown import markdown_table
 
 if TYPE_CHECKING:
     from fastformer.engine.fit import Trained

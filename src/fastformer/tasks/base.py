@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from fastformer.engine.fit import Trained, Workspace
-    from fastformer.run_folder import Run
+    from fastformer.runs.folder import Run
 
 
 _JSON = json.JSONEncoder(ensure_ascii=False, default=str)  # one for all lines

@@ -10,7 +10,7 @@ import numpy as np
 
 from fastformer.engine.fit import Trained, Workspace, fit
 from fastformer.errors import Interrupted, UserError
-from fastformer.run_folder import claim_output, open_run
+from fastformer.runs.folder import claim_output, open_run
 from fastformer.tasks.base import Predictor, get_task
 from fastformer.tasks.verbs import options_for, save
 

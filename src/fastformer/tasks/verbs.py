@@ -13,11 +13,11 @@ from fastformer.data.keeping import Keep, carrying
 from fastformer.engine.fit import Trained, Workspace, fit
 from fastformer.engine.settings import TaskSettings, options_given, options_of
 from fastformer.errors import Interrupted, UserError
-from fastformer.progress import progress_bar, say
-from fastformer.run_folder import CHECKPOINTS, Run, claim_output, open_run, save_results, save_run, unharmed
 from fastformer.runs.card import write_card
+from fastformer.runs.folder import CHECKPOINTS, Run, claim_output, open_run, save_results, save_run, unharmed
+from fastformer.runs.vectors import write_vectors
+from fastformer.surroundings.progress import progress_bar, say
 from fastformer.tasks.base import Predictor, Task, get_declaration, get_task
-from fastformer.vectors import write_vectors
 
 AT_ONCE = 256  # answers between two moves of the progress bar
 

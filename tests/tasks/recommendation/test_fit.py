@@ -9,9 +9,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-import fastformer.training
+import fastformer.engine.training
 from fastformer.errors import Interrupted, UserError
-from fastformer.run_folder import open_run
+from fastformer.runs.folder import open_run
 from fastformer.tasks.recommendation import task
 from fastformer.tasks.recommendation.metrics import impression_metrics
 from fastformer.tasks.recommendation.mind import read_mind
@@ -143,7 +143,7 @@ def stop_after(monkeypatch):
     """Send this process the signal of Ctrl-C after a number of steps."""
 
     def install(steps):
-        watch = fastformer.training._Watch
+        watch = fastformer.engine.training._Watch
         original = watch.on_step_end
 
         def on_step_end(self, args, state, control, **kwargs):

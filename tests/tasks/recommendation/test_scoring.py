@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from fastformer.benchmark.recommendation import recommendation, score_impression
+from fastformer.bench.recommendation import recommendation, score_impression
 from fastformer.data.ragged import Ragged
 from fastformer.errors import UserError
 from fastformer.modeling import FastformerForRecommendation, FimForRecommendation
-from fastformer.run_folder import open_run
+from fastformer.runs.folder import open_run
 from fastformer.tasks.recommendation import ensemble, scoring
 from fastformer.tasks.recommendation.clicks import Clicks
 from fastformer.tasks.verbs import load

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fastformer.cli import main
-from fastformer.run_folder import open_run
+from fastformer.runs.folder import open_run
 from fastformer.tasks.recommendation import recommend
 from fastformer.tasks.recommendation.scoring import _CUBES_AT_ONCE
 from fastformer.tasks.verbs import load

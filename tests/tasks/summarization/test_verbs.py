@@ -17,11 +17,12 @@ from safetensors.torch import load_file, save_file
 from tokenizers import processors
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-import fastformer.training
+import fastformer.engine.training
 from fastformer.cli import main
 from fastformer.data.tokenizers import encode_batch, load_tokenizer, train_tokenizer
+from fastformer.engine.warm_start import PAIRS, WORDS
 from fastformer.errors import Interrupted, UserError
-from fastformer.run_folder import open_run
+from fastformer.runs.folder import open_run
 from fastformer.tasks import get_task, verbs
 from fastformer.tasks.summarization import Summarizer, summarize
 from fastformer.tasks.summarization.course import plot_course
@@ -30,7 +31,6 @@ from fastformer.tasks.summarization.documents import Documents
 from fastformer.tasks.summarization.task import Summarization
 from fastformer.tasks.summarization.writing import Writer
 from fastformer.tasks.verbs import embed, evaluate, load, predict
-from fastformer.warm_start import PAIRS, WORDS
 
 from ..conftest import write_jsonl
 from .conftest import TINY, make_documents, train
@@ -271,7 +271,7 @@ def test_a_run_of_another_task_is_refused(run_folder, tmp_path, monkeypatch, cap
 
 def test_a_resumed_training_has_one_clock(files, tmp_path, monkeypatch):
     options = {"preset": TINY, "epochs": 2, **quiet}
-    watch = fastformer.training._Watch
+    watch = fastformer.engine.training._Watch
     original = watch.on_step_end
 
     def on_step_end(self, args, state, control, **kwargs):

@@ -10,10 +10,10 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from fastformer.data.batches import EncodedTexts, Joined, Subset, pad_batch, token_budget_batches
-from fastformer.inference import BATCH_TOKENS
+from fastformer.engine.inference import BATCH_TOKENS
 from fastformer.modeling import FastformerForSequenceClassification
 from fastformer.modeling.ngrams import NgramChannel
-from fastformer.progress import progress_bar, say
+from fastformer.surroundings.progress import progress_bar, say
 from fastformer.tasks.classification import ngrams
 from fastformer.tasks.classification.data import LabelSpace
 from fastformer.tasks.classification.stacking import Blend, Unseen, losses_of_both, loudness

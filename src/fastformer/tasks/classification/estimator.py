@@ -14,7 +14,7 @@ from fastformer.data.tables import Row
 from fastformer.engine.fit import fit
 from fastformer.errors import UserError
 from fastformer.explain import Explanation
-from fastformer.run_folder import claim_output, open_run
+from fastformer.runs.folder import claim_output, open_run
 from fastformer.tasks.base import get_task
 from fastformer.tasks.classification.data import LabelKind, LabelSpace, Rows
 from fastformer.tasks.classification.explaining import explain_text

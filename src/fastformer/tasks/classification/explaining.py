@@ -15,13 +15,13 @@ from transformers import PreTrainedTokenizerBase
 
 from fastformer.data.formats import standard_input
 from fastformer.data.spans import place_tokens
+from fastformer.engine.inference import TextRunner
 from fastformer.errors import UserError
 from fastformer.explain import Explanation
 from fastformer.explain.attribution import Score, check_by_removal, token_effects, token_weights
-from fastformer.files import writing_text
-from fastformer.inference import TextRunner
 from fastformer.modeling import FastformerForSequenceClassification
-from fastformer.run_folder import RUN_FILE, Run
+from fastformer.runs.folder import RUN_FILE, Run
+from fastformer.surroundings.files import writing_text
 from fastformer.tasks.classification.data import LabelSpace
 from fastformer.tasks.classification.predictor import describe
 from fastformer.tasks.verbs import load

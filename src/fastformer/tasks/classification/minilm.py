@@ -15,10 +15,10 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 
 from fastformer.data.tokenizers import encode_batch, load_tokenizer
-from fastformer.files import digest
-from fastformer.inference import TextRunner, chunks
+from fastformer.engine.inference import TextRunner, chunks
+from fastformer.engine.word_encoder import encode_ids, encoder_hash, kept_vectors, load_encoder, open_encoder
+from fastformer.surroundings.files import digest
 from fastformer.tasks.classification.methods import Fitted
-from fastformer.word_encoder import encode_ids, encoder_hash, kept_vectors, load_encoder, open_encoder
 
 MAX_TOKENS = 256  # where sentence-transformers cuts texts for it
 STATIC_WIDTH = 256

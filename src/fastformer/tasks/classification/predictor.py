@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from fastformer.engine.fit import Trained
+from fastformer.engine.inference import TextRunner
 from fastformer.errors import UserError
-from fastformer.inference import TextRunner
+from fastformer.export.onnx_model import OnnxClassifier
 from fastformer.modeling import FastformerForSequenceClassification
-from fastformer.onnx_model import OnnxClassifier
-from fastformer.progress import progress_bar
+from fastformer.surroundings.progress import progress_bar
 from fastformer.tasks.base import Predictor
 from fastformer.tasks.classification.data import LabelEncoder, LabelSpace, Rows, Table
 from fastformer.tasks.classification.declaration import Evaluating, Predicting

@@ -16,9 +16,9 @@ import numpy as np
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from fastformer.errors import UserError, extra
-from fastformer.files import write_json, writing_aside, writing_text
-from fastformer.markdown import markdown_table
-from fastformer.plotting import OURS, style
+from fastformer.surroundings.files import write_json, writing_aside, writing_text
+from fastformer.surroundings.markdown import markdown_table
+from fastformer.surroundings.plotting import OURS, style
 from fastformer.tasks.classification.data import LabelSpace
 from fastformer.tasks.classification.metrics import has_label, probabilities
 

@@ -15,9 +15,10 @@ from fastformer.data.hold_out import hold_out
 from fastformer.data.tables import Source
 from fastformer.engine.fit import Trained, Workspace, check_mixers, explained_configuration
 from fastformer.engine.settings import TaskSettings
+from fastformer.engine.warm_start import kind_of, pair_rows_of, table_rate, tokenizer_of, warm_start
 from fastformer.errors import UserError
 from fastformer.modeling import FastformerConfig, FastformerForSequenceClassification
-from fastformer.progress import say
+from fastformer.surroundings.progress import say
 from fastformer.tasks.base import Card, Parts, Shown, Task
 from fastformer.tasks.classification.calibration import cross_calibrated, divide_logits, temperature
 from fastformer.tasks.classification.card import classifier_card
@@ -40,7 +41,6 @@ from fastformer.tasks.classification.stacking import class_weights
 from fastformer.tasks.classification.standardizer import Standardizer
 from fastformer.tasks.classification.thresholds import cross_answers, label_thresholds
 from fastformer.tasks.texts import MEMORY_TOKENS, encoder_config
-from fastformer.warm_start import kind_of, pair_rows_of, table_rate, tokenizer_of, warm_start
 
 LONG_TEXT = 4096  # tokens, from which on it is worth saying how long the longest text is
 FEW_TEXTS = 3000  # below, more than a tenth is held out, and a second training learns from those too

@@ -7,8 +7,8 @@ from scipy.special import expit
 from sklearn.metrics import log_loss, roc_auc_score
 
 from fastformer.errors import diverged, extra
-from fastformer.files import writing_aside
-from fastformer.plotting import OURS, style
+from fastformer.surroundings.files import writing_aside
+from fastformer.surroundings.plotting import OURS, style
 from fastformer.tasks.classification.metrics import calibration_error
 
 GROUPS = 15

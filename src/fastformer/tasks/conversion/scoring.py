@@ -15,13 +15,13 @@ from transformers import PreTrainedTokenizerBase
 from fastformer.data.batches import pad_batch, token_budget_batches
 from fastformer.data.tokenizers import encode_batch
 from fastformer.engine.fit import Trained
+from fastformer.engine.inference import BATCH_TOKENS, cut_note
 from fastformer.errors import UserError
-from fastformer.inference import BATCH_TOKENS, cut_note
-from fastformer.machine import tune
 from fastformer.modeling import FastformerForConversion
 from fastformer.modeling.conversion import Side
-from fastformer.progress import progress_bar
-from fastformer.run_folder import Run
+from fastformer.runs.folder import Run
+from fastformer.surroundings.machine import tune
+from fastformer.surroundings.progress import progress_bar
 from fastformer.tasks.base import Predictor
 from fastformer.tasks.conversion.events import Event, EventSource
 from fastformer.tasks.conversion.features import SideFeatures

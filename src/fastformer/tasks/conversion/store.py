@@ -26,10 +26,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fastformer.errors import UserError
-from fastformer.files import write_json, writing_aside
 from fastformer.modeling import FastformerForConversion
 from fastformer.modeling.conversion import Side
-from fastformer.run_folder import open_run
+from fastformer.runs.folder import open_run
+from fastformer.surroundings.files import write_json, writing_aside
 from fastformer.tasks.conversion.events import Event, event_of
 from fastformer.tasks.conversion.scoring import MAX_ITEMS, EventPredictor, encode_lists
 

@@ -12,10 +12,11 @@ from fastformer.data.batches import token_budget_batches
 from fastformer.data.by_time import CHOSEN, hold_out_latest
 from fastformer.data.ragged import Ragged
 from fastformer.engine.fit import Trained, Workspace, check_mixers, explained_configuration
+from fastformer.engine.inference import BATCH_TOKENS
+from fastformer.engine.warm_start import check_word_vectors, warm_start
 from fastformer.errors import UserError
-from fastformer.inference import BATCH_TOKENS
 from fastformer.modeling import FastformerConversionConfig, FastformerForConversion
-from fastformer.progress import say
+from fastformer.surroundings.progress import say
 from fastformer.tasks.base import Card, Parts, Task
 from fastformer.tasks.classification.calibration import cross_calibrated, temperature
 from fastformer.tasks.classification.data import LabelSpace
@@ -26,7 +27,6 @@ from fastformer.tasks.conversion.features import SideFeatures
 from fastformer.tasks.conversion.metrics import best_metric, validation_scores
 from fastformer.tasks.conversion.scoring import EventPredictor
 from fastformer.tasks.texts import encoder_config
-from fastformer.warm_start import check_word_vectors, warm_start
 
 SCORES = ("auc", "log_loss", "calibration_error")
 _CONVERTED = LabelSpace("multi", ("converted",))  # one sigmoid, to whoever calibrates

@@ -14,11 +14,11 @@ from fastformer.data.batches import PadCollator, Subset, pad_batch
 from fastformer.data.hold_out import hold_out
 from fastformer.data.tokenizers import encode_batch
 from fastformer.engine.fit import Trained, Workspace, check_mixers, explained_configuration
+from fastformer.engine.inference import TextRunner
 from fastformer.errors import UserError
-from fastformer.inference import TextRunner
 from fastformer.modeling import FastformerConfig, FastformerForMaskedLM
 from fastformer.modeling.pooling import MeanPooling
-from fastformer.progress import progress_bar
+from fastformer.surroundings.progress import progress_bar
 from fastformer.tasks.base import Card, Parts, Predictor, Task
 from fastformer.tasks.masked_words.declaration import MaskedWordsSettings
 from fastformer.tasks.masked_words.objective import MaskedWordLearner

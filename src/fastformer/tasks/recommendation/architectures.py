@@ -9,6 +9,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from fastformer.engine.fit import check_mixers, explained_configuration
 from fastformer.engine.settings import unknown
+from fastformer.engine.word_encoder import load_encoder, open_encoder
 from fastformer.errors import UserError
 from fastformer.modeling import (
     FastformerForRecommendation,
@@ -18,7 +19,6 @@ from fastformer.modeling import (
     RecommendationConfig,
 )
 from fastformer.tasks.recommendation.declaration import RecommendationSettings
-from fastformer.word_encoder import load_encoder, open_encoder
 
 _FIM_FIELDS = {one.name for one in fields(FimConfig)}
 _MODEL_FIELDS = _FIM_FIELDS | {one.name for one in fields(RecommendationConfig)}

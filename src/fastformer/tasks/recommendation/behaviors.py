@@ -18,7 +18,7 @@ from pyarrow import csv
 from fastformer.data.formats import decode
 from fastformer.data.ragged import Ragged
 from fastformer.errors import UserError
-from fastformer.progress import progress_bar
+from fastformer.surroundings.progress import progress_bar
 
 _FIELDS = ("impression id", "user id", "time", "history", "candidates")
 _BLOCK_BYTES = 1 << 25

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from fastformer.data.keeping import Fields, Keep, with_fields
 from fastformer.data.ragged import Ragged
-from fastformer.files import writing_aside
+from fastformer.surroundings.files import writing_aside
 
 NEWS_COLUMNS = ("id", "category", "subcategory", "title", "abstract")
 _QUIRKS = b"quirks"

@@ -23,8 +23,8 @@ import pyarrow as pa
 
 from fastformer.data.formats import decode
 from fastformer.errors import UserError
-from fastformer.files import cache_folder
-from fastformer.progress import how_many, say
+from fastformer.surroundings.files import cache_folder
+from fastformer.surroundings.progress import how_many, say
 from fastformer.tasks.recommendation.behaviors import Behaviors
 from fastformer.tasks.recommendation.clicks import NEWS_COLUMNS, Clicks
 from fastformer.tasks.recommendation.simulate import builtin_folder

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fastformer.run_folder import Run
+from fastformer.runs.folder import Run
 from fastformer.tasks.model import TaskModel
 from fastformer.tasks.recommendation.articles import Articles
 from fastformer.tasks.recommendation.ensembles import MEMBERS, ensemble

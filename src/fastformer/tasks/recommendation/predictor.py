@@ -15,12 +15,12 @@ from torch import Tensor
 from fastformer.data.answers import TABLES
 from fastformer.data.ragged import Ragged
 from fastformer.engine.fit import Trained
+from fastformer.engine.inference import cut_note
 from fastformer.errors import UserError
-from fastformer.files import writing_aside
-from fastformer.inference import cut_note
-from fastformer.machine import tune
-from fastformer.progress import progress_bar
-from fastformer.run_folder import Run, open_run
+from fastformer.runs.folder import Run, open_run
+from fastformer.surroundings.files import writing_aside
+from fastformer.surroundings.machine import tune
+from fastformer.surroundings.progress import progress_bar
 from fastformer.tasks.base import Predictor
 from fastformer.tasks.recommendation.articles import Articles, articles_of
 from fastformer.tasks.recommendation.clicks import Clicks

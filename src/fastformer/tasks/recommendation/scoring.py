@@ -12,10 +12,10 @@ from torch import Tensor
 
 from fastformer.data.batches import token_budget_batches
 from fastformer.data.ragged import Ragged
-from fastformer.inference import BATCH_TOKENS
-from fastformer.machine import tune
+from fastformer.engine.inference import BATCH_TOKENS
 from fastformer.modeling import FastformerForRecommendation, NewsRecommender
-from fastformer.progress import progress_bar
+from fastformer.surroundings.machine import tune
+from fastformer.surroundings.progress import progress_bar
 from fastformer.tasks.recommendation.clicks import Clicks
 from fastformer.tasks.recommendation.examples import Titles
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from fastformer.data.corpus import builtin_rows, need_libraries
 from fastformer.errors import UserError
-from fastformer.files import cache_folder, explain_full_disk
+from fastformer.surroundings.files import cache_folder, explain_full_disk
 
 USERS = 500
 SPLITS = ("train", "dev", "test")

@@ -11,11 +11,12 @@ from transformers import PreTrainedModel
 
 from fastformer.data.by_time import CHOSEN, hold_out_latest
 from fastformer.engine.fit import Trained, Workspace
+from fastformer.engine.inference import cut_note
+from fastformer.engine.warm_start import check_word_vectors, warm_start
 from fastformer.errors import UserError
-from fastformer.inference import cut_note
 from fastformer.modeling import FastformerForRecommendation, FimForRecommendation, NewsRecommender
-from fastformer.progress import say
-from fastformer.run_folder import Run, open_run
+from fastformer.runs.folder import Run, open_run
+from fastformer.surroundings.progress import say
 from fastformer.tasks.base import Card, Parts, Predictor, Shown, Task
 from fastformer.tasks.recommendation.architectures import build_recommender, check_architecture, encoder_folder
 from fastformer.tasks.recommendation.clicks import NEWS_COLUMNS, Clicks
@@ -26,7 +27,6 @@ from fastformer.tasks.recommendation.metrics import METRICS, impression_metrics
 from fastformer.tasks.recommendation.mind import format_quirks, read_mind
 from fastformer.tasks.recommendation.predictor import Ensemble, Ranker
 from fastformer.tasks.recommendation.scoring import keep_states, score_clicks
-from fastformer.warm_start import check_word_vectors, warm_start
 
 _MOST_HELD_OUT = 5000
 

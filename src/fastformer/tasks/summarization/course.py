@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from fastformer.errors import extra
-from fastformer.files import writing_aside
-from fastformer.plotting import COLORS, OURS, style
+from fastformer.surroundings.files import writing_aside
+from fastformer.surroundings.plotting import COLORS, OURS, style
 from fastformer.tasks.summarization.baselines import baseline_summaries
 from fastformer.tasks.summarization.data import Pairs
 from fastformer.tasks.summarization.documents import Document, Documents

@@ -15,8 +15,8 @@ from transformers import PreTrainedTokenizerBase
 
 from fastformer.data.batches import EncodedTexts, EncodedTextsWriter, Subset, pad_batch
 from fastformer.data.tokenizers import encode_batch
-from fastformer.inference import cut_note
-from fastformer.progress import progress_bar, say
+from fastformer.engine.inference import cut_note
+from fastformer.surroundings.progress import progress_bar, say
 from fastformer.tasks.summarization.documents import Documents
 
 END = "[END]"  # in tokenizers that have no such token

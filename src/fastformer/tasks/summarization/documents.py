@@ -26,7 +26,7 @@ from fastformer.data.keeping import Fields, Keep, KeepingColumns
 from fastformer.data.tables import called, open_records, recognise_column
 from fastformer.data.tokenizers import split_sentences
 from fastformer.errors import UserError
-from fastformer.progress import how_many
+from fastformer.surroundings.progress import how_many
 
 # Column names recognised in any case; the first of each wins over the others.
 ARTICLE_COLUMNS = ("article", "article_text", "document", "text", "body", "content", "source", "dialogue")

@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from fastformer.engine.fit import Trained
-from fastformer.inference import TextRunner
+from fastformer.engine.inference import TextRunner
 from fastformer.modeling.pooling import MeanPooling
 from fastformer.tasks.base import Predictor
 from fastformer.tasks.summarization.baselines import baseline_summaries

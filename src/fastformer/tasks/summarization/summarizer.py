@@ -4,8 +4,8 @@ from pathlib import Path
 
 from fastformer.data.formats import STANDARD_INPUT, decode, guard, is_table, opened, standard_input
 from fastformer.errors import UserError
-from fastformer.progress import say
-from fastformer.run_folder import Run
+from fastformer.runs.folder import Run
+from fastformer.surroundings.progress import say
 from fastformer.tasks.model import TaskModel
 from fastformer.tasks.summarization.documents import STORY, read_documents, tidy
 

@@ -12,9 +12,10 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerB
 from fastformer.data.hold_out import hold_out
 from fastformer.engine.fit import Trained, Workspace, check_mixers, explained_configuration
 from fastformer.engine.settings import TaskSettings
-from fastformer.markdown import markdown_table
+from fastformer.engine.warm_start import kind_of, pair_rows_of, tokenizer_of, warm_start
 from fastformer.modeling import FastformerConfig, FastformerForConditionalGeneration
-from fastformer.progress import say
+from fastformer.surroundings.markdown import markdown_table
+from fastformer.surroundings.progress import say
 from fastformer.tasks.base import Card, Parts, Shown, Task
 from fastformer.tasks.summarization.course import COURSE_FILE, Sample, plot_course
 from fastformer.tasks.summarization.data import DocumentCollator, Pairs, add_end_token, encode_documents
@@ -25,7 +26,6 @@ from fastformer.tasks.summarization.objective import SummaryLearner, validation_
 from fastformer.tasks.summarization.predictor import SummaryPredictor
 from fastformer.tasks.summarization.writing import Writer
 from fastformer.tasks.texts import encoder_config
-from fastformer.warm_start import kind_of, pair_rows_of, tokenizer_of, warm_start
 
 MOST_HELD_OUT = 1000
 SCORES = ("perplexity", "accuracy", "rouge1", "seconds")  # of every epoch

@@ -11,11 +11,11 @@ from transformers import LogitsProcessorList, PreTrainedTokenizerBase
 
 from fastformer.data.batches import pad_batch, token_budget_batches
 from fastformer.data.tokenizers import encode_batch
-from fastformer.inference import BATCH_TOKENS, cut_note
-from fastformer.machine import release, tune
+from fastformer.engine.inference import BATCH_TOKENS, cut_note
 from fastformer.modeling import FastformerForConditionalGeneration
 from fastformer.modeling.seq2seq import EncoderOutput
-from fastformer.progress import how_many, progress_bar, quiet_libraries
+from fastformer.surroundings.machine import release, tune
+from fastformer.surroundings.progress import how_many, progress_bar, quiet_libraries
 from fastformer.tasks.summarization.data import in_chunks
 from fastformer.tasks.summarization.documents import tidy
 from fastformer.tasks.summarization.repeats import NoRepeatedWords

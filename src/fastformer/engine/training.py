@@ -1,0 +1,263 @@
+"""One wrapper over `transformers.Trainer` for every task.
+
+It adds what a long job on a CPU needs: length-bucketed batches whose order depends on the seed and the epoch alone, a
+progress bar, a checkpoint when interrupted (Ctrl-C or a termination signal) and every few minutes, and resuming that
+ends with the same weights as a run that was never interrupted.
+"""
+
+import json
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+from transformers import (
+    PreTrainedModel,
+    PrinterCallback,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
+
+from fastformer.data.batches import LengthBuckets, token_budget_batches
+from fastformer.engine.inference import BATCH_TOKENS
+from fastformer.engine.optimizer import DenseAndRowAdam
+from fastformer.engine.settings import TrainingSettings
+from fastformer.errors import Interrupted, UserError
+from fastformer.modeling.encoder import BigramEmbedding
+from fastformer.runs.folder import last_complete_checkpoint
+from fastformer.runs.resuming import note_seconds
+from fastformer.surroundings.files import explain_full_disk, writing_text
+from fastformer.surroundings.machine import release, tune
+from fastformer.surroundings.progress import progress_bar, quiet_libraries, say
+
+CHECKPOINT_SECONDS = 300
+LAZY_ROWS = 50_000  # from here on updating the rows of an embedding that a batch met is faster than updating all
+
+
+def train_model(
+    model: PreTrainedModel,
+    train: Dataset,
+    validation: Dataset | Callable[[PreTrainedModel], dict[str, float]],
+    *,
+    settings: TrainingSettings,
+    collate: Callable,
+    compute_metrics: Callable | None = None,
+    best_metric: str,
+    shown: str | None = None,
+    folder: Path,
+    started: float,
+    resume: bool = False,
+    show_progress: bool = True,
+) -> list[dict[str, Any]]:
+    """Train `model` in place and leave it with the weights of its best epoch; return the log of every epoch.
+
+    `best_metric` names the value of `compute_metrics` (larger is better) that picks the epoch, on `validation`, which
+    may also be a function that scores the model in a way of its own; `shown` is the one on the progress bar. `folder`
+    keeps the checkpoints; the caller deletes it once the run is saved; `started` is when the run began, by
+    `time.monotonic`, earlier if it was interrupted, so that a checkpoint knows how long it took. The datasets have
+    `lengths`; one with `set_epoch` is told which epoch it is read for.
+    """
+    tune()
+    checkpoint = last_complete_checkpoint(folder) if resume else None
+    if checkpoint is None:
+        shutil.rmtree(folder / "steps", ignore_errors=True)
+    else:
+        _move_best(checkpoint)
+    arguments = TrainingArguments(
+        output_dir=str(folder / "steps"),
+        num_train_epochs=settings.epochs,
+        per_device_train_batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
+        warmup_steps=settings.warmup,
+        lr_scheduler_type=settings.schedule,
+        max_grad_norm=settings.max_grad_norm,
+        seed=settings.seed,
+        use_cpu=not torch.cuda.is_available(),
+        eval_strategy="epoch",
+        save_strategy="epoch",
+        save_total_limit=2,  # the best and the last; with 1 the trainer deletes the last one when it is stopped
+        load_best_model_at_end=True,
+        metric_for_best_model=best_metric,
+        greater_is_better=True,
+        restore_callback_states_from_checkpoint=True,
+        logging_strategy="epoch",
+        report_to="none",
+        disable_tqdm=True,
+        remove_unused_columns=False,
+        dataloader_pin_memory=False,
+        label_names=["labels"],
+    )
+    tables = [module for module in model.modules() if _is_lazy(module, model, settings)]
+    for table in tables:
+        table.sparse = True
+    optimizer = DenseAndRowAdam(
+        model,
+        lr=settings.learning_rate,
+        betas=tuple(settings.betas),
+        weight_decay=settings.weight_decay,
+        rates=_rates(model, settings),
+    )
+    watch = _Watch(show_progress, folder, started, shown)
+    trainer = _BucketTrainer(
+        settings,
+        validation if callable(validation) else None,
+        model=model,
+        args=arguments,
+        train_dataset=train,
+        eval_dataset=train if callable(validation) else validation,
+        data_collator=collate,
+        compute_metrics=compute_metrics,
+        callbacks=[watch],
+        optimizers=(optimizer, None),
+    )
+    trainer.remove_callback(PrinterCallback)
+    try:
+        with watch, quiet_libraries(), explain_full_disk(folder):
+            trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    finally:
+        for table in tables:
+            table.sparse = False  # whoever trains it further may use any optimizer
+    model.cpu()
+    best = trainer.state.best_model_checkpoint
+    if not watch.stopped and (best is None or not Path(best).is_dir()):
+        raise UserError(f"{folder}: the checkpoint of the best epoch was deleted meanwhile; train again")
+    if watch.stopped:
+        step, steps = trainer.state.global_step, trainer.state.max_steps
+        raise Interrupted(f"stopped at step {step} of {steps}; run the same command with --resume to continue")
+    return [entry for entry in trainer.state.log_history if f"eval_{best_metric}" in entry]
+
+
+def _move_best(checkpoint: Path) -> None:
+    """Tell a checkpoint where the best one is, if the folder was moved: the trainer would forget it without a word."""
+    path = checkpoint / "trainer_state.json"
+    state = json.loads(path.read_text(encoding="utf-8"))
+    if state["best_model_checkpoint"]:
+        state["best_model_checkpoint"] = str(checkpoint.with_name(Path(state["best_model_checkpoint"]).name))
+        with writing_text(path) as file:
+            json.dump(state, file, indent=2)
+
+
+def _rates(model: PreTrainedModel, settings: TrainingSettings) -> list[tuple[nn.Module, float]]:
+    rates = [(model.get_input_embeddings(), settings.table_rate)]
+    pretrained = getattr(model, "pretrained", None)
+    return rates if pretrained is None else [*rates, (pretrained, settings.pretrained_rate)]
+
+
+def _is_lazy(module: nn.Module, model: PreTrainedModel, settings: TrainingSettings) -> bool:
+    """Whether only the rows that a batch met are updated; an embedding that is the output matrix too meets all."""
+    if isinstance(module, BigramEmbedding):
+        return True
+    large = isinstance(module, nn.Embedding) and module.num_embeddings >= LAZY_ROWS
+    return large and settings.lazy_embeddings and model.get_output_embeddings() is None
+
+
+class _BucketTrainer(Trainer):
+    """The library's trainer with our batches, and clipping that leaves embeddings alone.
+
+    The gradient of an embedding is a few rows of a batch: its norm says nothing about the rest, and where it is sparse
+    the library cannot measure it.
+    """
+
+    def __init__(self, settings: TrainingSettings, score: Callable | None, **options):
+        super().__init__(**options)
+        self.settings, self.score = settings, score
+
+    def evaluate(self, *args, **kwargs) -> dict[str, float]:
+        if self.score is None:
+            return super().evaluate(*args, **kwargs)
+        metrics = {f"eval_{name}": value for name, value in self.score(self.model.eval()).items()}
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    def get_train_dataloader(self) -> DataLoader:
+        settings = self.settings
+        by_tokens = settings.fill_by == "tokens"
+        batches = LengthBuckets(self.train_dataset.lengths, settings.batch_size, settings.seed, by_tokens)
+        batches.on_epoch = getattr(self.train_dataset, "set_epoch", None)
+        return self._loader(self.train_dataset, batches)
+
+    def get_eval_dataloader(self, eval_dataset: Dataset | None = None) -> DataLoader:
+        batches = token_budget_batches(self.eval_dataset.lengths, BATCH_TOKENS)
+        return self._loader(self.eval_dataset, [batch.tolist() for batch in batches])
+
+    def _loader(self, dataset: Dataset, batches) -> DataLoader:
+        loader = DataLoader(dataset, batch_sampler=batches, collate_fn=self.data_collator)
+        return self.accelerator.prepare(loader)
+
+    def _clip_grad_norm(self, model: PreTrainedModel) -> torch.Tensor:
+        tables = {module.weight for module in model.modules() if isinstance(module, nn.Embedding)}
+        clipped = [parameter for parameter in model.parameters() if parameter not in tables]
+        return nn.utils.clip_grad_norm_(clipped, self.args.max_grad_norm)
+
+
+class _Watch(TrainerCallback):
+    """Shows progress, and asks for a checkpoint every few minutes or when a signal says to stop."""
+
+    def __init__(self, show: bool, folder: Path, started: float, shown: str | None):
+        self.show, self.folder, self.started, self.last_save = show, folder, started, time.monotonic()
+        self.shown = shown  # a bar has room for one score
+        self.stopped = self.stopped_within_epoch = False
+        self.bar = self.advance = None
+        self.note = ""
+
+    def __enter__(self) -> None:
+        def stop(number, frame):
+            if self.stopped and number == signal.SIGINT:  # a person asks twice: at once
+                raise KeyboardInterrupt
+            if self.stopped:
+                return
+            self.stopped = True
+            say("Stopping: writing a checkpoint after this step (press Ctrl-C again to stop without one).")
+
+        self.handlers = {}
+        for number in (signal.SIGINT, signal.SIGTERM):
+            try:
+                self.handlers[number] = signal.signal(number, stop)
+            except ValueError:  # not the main thread: the caller handles signals
+                break
+
+    def __exit__(self, *error) -> None:
+        for number, handler in self.handlers.items():
+            signal.signal(number, handler)
+        if self.bar is not None:
+            self.bar.__exit__(*error)
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.bar = progress_bar("Training", total=state.max_steps, show=self.show)
+        self.advance = self.bar.__enter__()
+        self.advance(state.global_step)
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.advance(1)
+        release()
+        steps_per_epoch = state.max_steps // args.num_train_epochs
+        if state.global_step % steps_per_epoch == 0:
+            return  # the epoch ends here: it is scored and saved as always, then on_epoch_end may stop
+        control.should_save |= self.stopped or time.monotonic() - self.last_save > CHECKPOINT_SECONDS
+        control.should_training_stop |= self.stopped
+        self.stopped_within_epoch = self.stopped
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        control.should_training_stop |= self.stopped
+        if self.stopped_within_epoch:  # half an epoch is neither scored nor a candidate for the best
+            control.should_evaluate = control.should_save = control.should_log = False
+
+    def on_save(self, args, state, control, **kwargs):
+        self.last_save = time.monotonic()
+        note_seconds(self.folder, self.last_save - self.started)
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if logs and "loss" in logs:
+            self.note = f"loss {logs['loss']:.3f}"
+            self.advance(0, note=self.note)
+
+    def on_evaluate(self, args, state, control, metrics=None, **kwargs):
+        if (score := metrics.get(f"eval_{self.shown}")) is not None:
+            self.advance(0, note=f"{self.note}, validation {self.shown} {score:.3f}")

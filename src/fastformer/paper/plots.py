@@ -1,0 +1,58 @@
+"""Bars of an ablation figure: one panel per dataset and score, one bar per variant, its deviation on top."""
+
+from pathlib import Path
+from typing import Any
+
+from fastformer.errors import extra
+from fastformer.paper.comparison import SCORES
+from fastformer.surroundings.plotting import COLORS, OURS, style
+
+
+def plot_bars(report: dict[str, Any], path: Path) -> None:
+    """Write the bars of a comparison as a PNG."""
+    with extra("plots"):
+        from matplotlib.figure import Figure
+
+    datasets = report["datasets"]
+    variants = next(iter(datasets.values()))["variants"]
+    names = list(variants)
+    colors = [OURS if variants[name]["is_fastformer"] else COLORS[place] for place, name in enumerate(names)]
+    width = max(6.5, 1.0 + max(2.2, 0.6 * len(names)) * len(datasets))
+    figure = Figure(figsize=(width, 6.4), dpi=150, layout="constrained")
+    figure.get_layout_engine().set(rect=(0.01, 0.01, 0.98, 0.90))  # room for title and caption
+    panels = figure.subplots(len(SCORES), len(datasets), squeeze=False)
+    cut = False
+    for row, (score, title) in zip(panels, SCORES.items(), strict=True):
+        for axes, found in zip(row, datasets.values(), strict=True):
+            cut |= _panel(axes, [found["variants"][name][score] for name in names], colors)
+        row[0].set_ylabel(f"{title} (%)")
+    for axes, dataset in zip(panels[0], datasets, strict=True):
+        axes.set_title(dataset, fontsize=11)
+    bars = panels[0][0].patches[: len(names)]
+    figure.legend(bars, names, loc="outside lower center", ncols=min(3, len(names)), frameon=False, fontsize=9)
+    several = f"mean of {report['seeds']} seeds, whiskers are one standard deviation"
+    caption = f"{several if report['seeds'] > 1 else 'one seed'}; scale {report['scale']}"
+    caption += "; axes do not start at zero" * cut
+    figure.text(0.015, 0.955, report["title"], fontsize=13, fontweight="bold")
+    figure.text(0.015, 0.925, caption, fontsize=8.5, color="#555555")
+    figure.savefig(path, format="png")
+
+
+def _panel(axes: Any, spreads: list[dict[str, Any]], colors: list[str]) -> bool:
+    """Draw one panel; whether its axis begins above zero."""
+    heights = [one["mean"] for one in spreads]
+    deviations = [one["std"] or 0.0 for one in spreads]
+    axes.bar(range(len(heights)), heights, color=colors, width=0.7)
+    if any(deviations):
+        axes.errorbar(range(len(heights)), heights, deviations, fmt="none", ecolor="#333333", capsize=3, linewidth=1)
+    ends = list(zip(heights, deviations, strict=True))
+    low, high = min(mean - deviation for mean, deviation in ends), max(mean + deviation for mean, deviation in ends)
+    room = max(high - low, 1.0)
+    bottom = max(0.0, low - 0.5 * room)
+    axes.set_ylim(bottom, high + 0.25 * room)
+    above = {"textcoords": "offset points", "ha": "center", "fontsize": 8}
+    for place, (mean, deviation) in enumerate(ends):
+        axes.annotate(f"{mean:.1f}", (place, mean + deviation), (0, 3), **above)
+    axes.set_xticks([])
+    style(axes, grid="y")
+    return bottom > 0

@@ -1,0 +1,330 @@
+"""The run folder: everything a trained model needs, in files that other tools read.
+
+    run.json            what this is: task, settings, data files, version   <- marks a finished run
+    config.json         model configuration                 } read by transformers'
+    model.safetensors   weights                             } from_pretrained
+    tokenizer.json      tokenizer (and tokenizer_config.json)
+    generation_config.json  of a model that writes: beams, lengths
+    metrics.json        results
+    README.md           model card
+    *.parquet, *.png    what else its task keeps
+    model.onnx          in an export, in place of model.safetensors
+    checkpoints/        only while training: what --resume continues from
+
+A run is written aside, all of it, and becomes the run by one rename; then its files move into place. So whatever
+happens, and wherever it does, there is an older run as it was or the new one: what a crash leaves to move, `open_run`
+moves (`finish_saving`).
+"""
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from huggingface_hub.errors import StrictDataclassError
+from pyarrow import parquet
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import AutoConfig, GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from fastformer.data.tokenizers import load_tokenizer
+from fastformer.errors import UserError
+from fastformer.export.onnx_model import MODEL_FILE, OnnxClassifier
+from fastformer.modeling import FastformerConfig
+from fastformer.surroundings.files import explain_full_disk, write_json, writing_aside, writing_text
+from fastformer.surroundings.progress import quiet_libraries
+from fastformer.version import __version__
+
+RUN_FILE = "run.json"
+CHECKPOINTS = "checkpoints"
+CHECKPOINT_MARK = "settings.json"  # in checkpoints/: says that they are ours
+_ASIDE = ".saving"  # a run that is being written
+_COMPLETE = ".saved"  # a run that is complete: its files are on their way into place
+_NAMES = ".names.json"  # in it: what its files are called
+_OPTIONAL = ("model.safetensors", MODEL_FILE, "generation_config.json")
+
+
+class InUse(UserError):
+    """Another command is writing to the folder: it will be done some time."""
+
+
+@dataclass
+class Run:
+    """An opened run folder. `record` is its run.json."""
+
+    folder: Path
+    record: dict[str, Any]
+
+    @property
+    def task(self) -> str:
+        """The task the run was trained for."""
+        return self.record["task"]
+
+    @property
+    def is_export(self) -> bool:
+        """Whether this is no trained run but what `fastformer export` made of one."""
+        return "export" in self.record
+
+    def load_config(self, config_class: type[PreTrainedConfig] = FastformerConfig) -> PreTrainedConfig:
+        """The model's configuration, which must be of this class."""
+        with self._loading():
+            config = AutoConfig.from_pretrained(self.folder, trust_remote_code=False)
+            if not isinstance(config, config_class):
+                raise ValueError(f"config.json describes a {config.model_type!r} model")
+        return config
+
+    def load_model(self, model_class: type[PreTrainedModel]) -> PreTrainedModel | OnnxClassifier:
+        """The trained model on the CPU, in float32 whatever it was stored in, ready to predict."""
+        config = self.load_config(model_class.config_class)
+        if self.is_export:
+            return OnnxClassifier(self.folder / MODEL_FILE, config)
+        with self._loading(), quiet_libraries():
+            model, found = model_class.from_pretrained(
+                self.folder, config=config, dtype="float32", use_safetensors=True, output_loading_info=True
+            )
+            if missing := sorted(found["missing_keys"]):  # transformers would leave them as they are drawn
+                raise ValueError(f"model.safetensors has no {', '.join(missing)}")
+            if model.can_generate():
+                model.generation_config = GenerationConfig.from_pretrained(self.folder)
+        return model.eval()
+
+    def load_weights(self) -> dict[str, Tensor]:
+        """The weights by name, in float32."""
+        with self._loading():
+            return {name: weight.float() for name, weight in load_file(self.folder / "model.safetensors").items()}
+
+    def weight_names(self) -> set[str]:
+        """What the weights are called, without loading them."""
+        with self._loading(), safe_open(self.folder / "model.safetensors", framework="np") as file:
+            return set(file.keys())
+
+    @contextmanager
+    def _loading(self) -> Iterator[None]:
+        """Turn what a damaged folder may raise into one line."""
+        try:
+            yield
+        except UserError:
+            raise
+        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, StrictDataclassError) as error:
+            raise UserError(
+                f"{self.folder}: the model cannot be loaded ({_one_line(error)}); train it again"
+            ) from error
+
+    def load_metrics(self) -> dict[str, Any]:
+        """The results that were written when it was trained."""
+        return json.loads((self.folder / "metrics.json").read_text(encoding="utf-8"))
+
+    def load_tokenizer(self) -> PreTrainedTokenizerBase:
+        """The tokenizer the model was trained with."""
+        return load_tokenizer(self.folder)
+
+
+def open_run(folder: str | Path) -> Run:
+    """Open a finished run, or say why this folder is none."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such run folder; `fastformer train … --output {folder}` makes one")
+    finish_saving(folder)
+    try:
+        record = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+        if not isinstance(record, dict) or not isinstance(record.get("task"), str):
+            raise ValueError("it names no task")
+    except FileNotFoundError:
+        if (folder / CHECKPOINTS).is_dir():
+            raise UserError(f"{folder}: training has not finished; run the same command with --resume") from None
+        raise UserError(f"{folder}: not a run folder (no {RUN_FILE} in it); give the --output of a training") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder / RUN_FILE}: cannot be read ({_one_line(error)}); train the run again") from error
+    return Run(folder, record)
+
+
+def claim_output(folder: str | Path, *, resume: bool, overwrite: bool) -> Path:
+    """Check that a training may write to `folder`, before any work is done; no run there is changed yet.
+
+    A folder with anything in it must be a run of ours. With `resume` an interrupted training is continued, whatever
+    else is there.
+    """
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder}: is a file; give --output a folder")
+    finish_saving(folder)
+    finished, checkpoints = _holds(folder / RUN_FILE, "task"), folder / CHECKPOINTS
+    ours = _is_ours(checkpoints) if checkpoints.exists() else finished
+    if holds_anything(folder) and not ours:
+        raise UserError(f"{folder}: is not empty and not a run folder; give --output another place")
+    interrupted = last_complete_checkpoint(checkpoints) is not None
+    if not overwrite and not (resume and interrupted):
+        if finished:
+            raise UserError(f"{folder}: holds a finished run; give another --output, or --overwrite to replace it")
+        if interrupted:
+            raise UserError(f"{folder}: holds an interrupted run; --resume continues it, --overwrite starts anew")
+    return folder
+
+
+def holds_anything(folder: Path) -> bool:
+    """Whether there is anything in a folder but what a command that was killed had not written to its end."""
+    return folder.is_dir() and any(path.name != _ASIDE for path in folder.iterdir())
+
+
+def _is_ours(checkpoints: Path) -> bool:
+    return _holds(checkpoints / CHECKPOINT_MARK, "fastformer")
+
+
+def _holds(path: Path, key: str) -> bool:
+    """Whether a JSON file is there and has a key that marks it as ours."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and key in content
+
+
+def last_complete_checkpoint(folder: Path) -> Path | None:
+    """The newest checkpoint that was written to its end (the trainer's state is written last)."""
+    states = folder.glob("steps/checkpoint-*/trainer_state.json")
+    complete = [path.parent for path in states if _holds(path, "best_model_checkpoint")]
+    return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+
+
+@contextmanager
+def unharmed(folder: Path) -> Iterator[None]:
+    """Make `folder`, for this process alone; if training fails before its first checkpoint, leave it as it was."""
+    made = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be written ({error.strerror}); give --output another place") from None
+    with _locked(folder, wait=False):
+        try:
+            yield
+        except BaseException:
+            if last_complete_checkpoint(folder / CHECKPOINTS) is None:
+                shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+                if made:
+                    with suppress(OSError):  # what was saved before it failed stays
+                        folder.rmdir()
+            raise
+
+
+@contextmanager
+def _locked(folder: Path, wait: bool) -> Iterator[None]:
+    """Wait for a folder that another process writes to, or refuse it; where the system has no such locks, go on."""
+    try:
+        import fcntl
+
+        handle = os.open(folder, os.O_RDONLY)
+    except (ImportError, OSError):  # Windows
+        yield
+        return
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise InUse(f"{folder}: another command is writing there; wait for it, or give another place") from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(handle)
+
+
+def save_run(
+    folder: Path,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    record: dict[str, Any],
+    metrics: dict[str, Any],
+    card: str,
+    tables: Mapping[str, pa.Table] | None = None,
+) -> None:
+    """Write a finished run; `tables` are kept as NAME.parquet. Checkpoints have then served."""
+    with writing_run(folder, {"fastformer": __version__, **record}) as aside:
+        model.save_pretrained(aside)
+        tokenizer.save_pretrained(aside)
+        (aside / "README.md").write_text(card, encoding="utf-8")
+        write_json(aside / "metrics.json", metrics)
+        for name, table in (tables or {}).items():
+            parquet.write_table(table, aside / f"{name}.parquet")
+    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+
+
+def save_results(folder: Path, metrics: dict[str, Any], card: str) -> None:
+    """Replace metrics.json and README.md of a finished run."""
+    with writing_aside(folder / "metrics.json") as aside:
+        write_json(aside, metrics)
+    with writing_text(folder / "README.md") as file:
+        file.write(card)
+
+
+@contextmanager
+def writing_run(folder: Path, record: dict[str, Any]) -> Iterator[Path]:
+    """A place to write a run's files to; when all are there, they become the run in `folder`."""
+    finish_saving(folder)
+    aside = folder / _ASIDE
+    shutil.rmtree(aside, ignore_errors=True)
+    with explain_full_disk(folder), quiet_libraries():
+        try:
+            aside.mkdir(parents=True)
+            yield aside
+            files = sorted({*record.get("files", ()), *(path.name for path in aside.iterdir() if path.is_file())})
+            write_json(aside / RUN_FILE, {**record, "files": files})
+            for path in filter(Path.is_file, aside.iterdir()):  # safetensors keeps its file to the owner; share it
+                path.chmod((aside / RUN_FILE).stat().st_mode)
+            names = sorted((path.name for path in aside.iterdir()), key=lambda name: name == RUN_FILE)
+            write_json(aside / _NAMES, names)
+            aside.rename(folder / _COMPLETE)  # from here on it is the run, even if we are killed
+            finish_saving(folder)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+def finish_saving(folder: Path) -> None:
+    """Move the files of a complete run into place, as far as whoever saved it has not: it may have been killed."""
+    complete = folder / _COMPLETE
+    if not complete.is_dir():
+        return
+    try:
+        with _locked(complete, wait=True):  # two would get in each other's way
+            with suppress(FileNotFoundError):  # all is in place
+                _move_into_place(complete, json.loads((complete / _NAMES).read_text(encoding="utf-8")), folder)
+            with suppress(FileNotFoundError):  # somebody else was here
+                complete.rmdir()
+    except PermissionError as error:
+        raise UserError(
+            f"{folder}: a run was saved, but its files are not all in place, and cannot be moved ({error.strerror}); "
+            "open it once as somebody who may write there"
+        ) from error
+
+
+def _move_into_place(complete: Path, names: list[str], folder: Path) -> None:
+    for name in _files_of(folder) - set(names):  # of the run before
+        (folder / name).unlink(missing_ok=True)
+    for name in names:
+        if (complete / name).exists():  # else it is in place
+            if (folder / name).is_dir():
+                shutil.rmtree(folder / name)
+            os.replace(complete / name, folder / name)
+    (complete / _NAMES).unlink()
+
+
+def _files_of(folder: Path) -> set[str]:
+    """Files of the run that is in `folder`, as its run.json tells; those of somebody else are none of them."""
+    try:
+        told = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))["files"]
+    except (OSError, ValueError, KeyError, TypeError):
+        told = []
+    return {*_OPTIONAL, *(name for name in told if isinstance(name, str) and Path(name).name == name)}
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

@@ -1,0 +1,106 @@
+"""What `--resume` may continue: only the same settings on the same data."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastformer.data.batches import EncodedTexts, Subset
+from fastformer.errors import UserError
+from fastformer.runs.folder import CHECKPOINT_MARK, last_complete_checkpoint
+from fastformer.surroundings.files import write_json
+from fastformer.surroundings.machine import forget_peak_memory
+from fastformer.surroundings.progress import say
+from fastformer.version import __version__
+
+_SECONDS = "seconds.json"
+
+
+class OtherRun(UserError):
+    """What was interrupted is not what is asked for now."""
+
+
+def begin(checkpoints: Path, settings: dict[str, Any], resume: bool) -> bool:
+    """Make the folder of checkpoints and write down the settings in it; return whether there is something to continue.
+
+    A setting under `training` counts like any other. From here on the process' peak memory is this training's.
+    """
+    forget_peak_memory()
+    if resume and last_complete_checkpoint(checkpoints) is None:
+        say(f"{checkpoints}: no checkpoint to resume from; starting from the beginning.")
+        resume = False
+    if resume:
+        _check_same_settings(checkpoints, settings)
+        return True
+    shutil.rmtree(checkpoints, ignore_errors=True)
+    checkpoints.mkdir(parents=True)
+    write_json(checkpoints / CHECKPOINT_MARK, {"fastformer": __version__, **settings})
+    return False
+
+
+def seconds_spent(checkpoints: Path) -> float:
+    """How long the interrupted run that is continued has worked, whichever of its trainings was the last."""
+    noted = [0.0]
+    for path in (checkpoints / _SECONDS, *checkpoints.glob(f"*/{_SECONDS}")):
+        with suppress(OSError, ValueError, KeyError):
+            noted.append(float(json.loads(path.read_text(encoding="utf-8"))["seconds"]))
+    return max(noted)
+
+
+def note_seconds(checkpoints: Path, seconds: float) -> None:
+    """Remember how long a run has worked, for the one that continues it."""
+    write_json(checkpoints / _SECONDS, {"seconds": round(seconds, 3)})
+
+
+def _check_same_settings(checkpoints: Path, settings: dict[str, Any]) -> None:
+    """Resuming with other settings would be neither run."""
+    before = json.loads((checkpoints / CHECKPOINT_MARK).read_text(encoding="utf-8"))
+    now = json.loads(json.dumps({"fastformer": __version__, **settings}))
+    before |= before.pop("training")
+    now |= now.pop("training")
+    for name in now:
+        if before.get(name) != now[name]:
+            raise OtherRun(
+                f"{checkpoints.parent}: the interrupted run has {name}={before.get(name)!r}, this command "
+                f"{name}={now[name]!r}; use the same settings to --resume, or --overwrite to start anew"
+            )
+
+
+def check_same_data(
+    checkpoints: Path, training: Subset, validating: Subset, resume: bool, unlabelled: EncodedTexts | None = None
+) -> None:
+    """Remember a fingerprint of the encoded data; refuse to resume on other data."""
+    parts = {"train": training, "validation": validating}
+    arrays = {
+        name: (part.indices, part.texts.offsets, part.texts.labels, part.texts.tokens) for name, part in parts.items()
+    }
+    if unlabelled is not None:
+        arrays["unlabelled"] = (unlabelled.offsets, unlabelled.tokens)
+    check_same_arrays(checkpoints, arrays, resume)
+
+
+def check_same_arrays(checkpoints: Path, parts: dict[str, Sequence[np.ndarray]], resume: bool) -> None:
+    """Remember a fingerprint of the arrays that each part of the data consists of; refuse to resume on others."""
+    path = checkpoints / "data.json"
+    fingerprint = {name: _fingerprint(arrays) for name, arrays in parts.items()}
+    if resume and path.is_file():
+        if json.loads(path.read_text(encoding="utf-8") or "null") == fingerprint:
+            return
+        raise OtherRun(
+            f"{checkpoints.parent}: the data has changed since the run was interrupted; "
+            "give the same files to --resume, or --overwrite to start anew"
+        )
+    write_json(path, fingerprint)
+
+
+def _fingerprint(arrays: Sequence[np.ndarray]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for array in arrays:  # one may be a file larger than memory
+        for start in range(0, len(array), 1 << 24):
+            digest.update(np.ascontiguousarray(array[start : start + (1 << 24)]).data)
+    return digest.hexdigest()

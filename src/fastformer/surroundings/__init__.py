@@ -1,0 +1,1 @@
+"""What the program meets around it: files, the machine, and the person who watches: progress, tables, plots."""

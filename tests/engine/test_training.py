@@ -1,0 +1,14 @@
+"""The trainer's own: what it shows while it works."""
+
+import time
+
+from fastformer.engine.training import _Watch
+
+
+def test_the_bar_shows_the_score_that_a_task_names_where_there_is_one(tmp_path):
+    watch, notes = _Watch(False, tmp_path, time.monotonic(), "hits"), []
+    watch.advance = lambda count, note: notes.append(note)
+    watch.on_evaluate(None, None, None, metrics={"eval_auc": 0.5})
+    assert not notes
+    watch.on_evaluate(None, None, None, metrics={"eval_hits": 0.25, "eval_auc": 0.5})
+    assert notes == [", validation hits 0.250"]
