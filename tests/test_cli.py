@@ -55,7 +55,7 @@ def test_train_then_evaluate_as_json(fastformer, files, tmp_path):  # noqa: F811
     code, out, err = fastformer("train", "classification", *arguments, "--json")
     assert (code, err) == (0, "")
     trained = json.loads(out)
-    code, out, err = fastformer("evaluate", tmp_path / "run", files["test"], "--json")
+    code, out, err = fastformer("evaluate", tmp_path / "run", files["test"], "--no-by-class", "--json")
     assert (code, err) == (0, "")
     assert json.loads(out) == trained["test"]
     code, out, _ = fastformer("evaluate", tmp_path / "run", files["test"])
@@ -71,12 +71,12 @@ def test_evaluate_shows_each_class_and_writes_a_report(fastformer, run_folder, f
     code, with_report, _ = fastformer("evaluate", run_folder, files["test"], "--report", tmp_path / "report", "--json")
     code, plain, _ = fastformer("evaluate", run_folder, files["test"], "--json")
     with_report, plain = json.loads(with_report), json.loads(plain)
-    assert list(with_report.pop("classes")) == ["animal", "food", "tool"]
-    assert with_report == plain
+    assert list(with_report["classes"]) == ["animal", "food", "tool"]
+    assert with_report == {**plain, "report": str(tmp_path / "report" / "report.md")}
 
 
 def test_many_classes_are_not_listed(fastformer, run_folder, files, monkeypatch):  # noqa: F811
-    monkeypatch.setattr("fastformer.cli.runs.FEW_CLASSES", 2)
+    monkeypatch.setattr("fastformer.tasks.classification.task.FEW_CLASSES", 2)
     _, out, _ = fastformer("evaluate", run_folder, files["test"])
     assert "By class" not in out
 
@@ -164,7 +164,9 @@ class TestMistakes:
         self.check(fastformer(*arguments), "not a run folder")
         assert (mine / "checkpoints" / "best.pt").read_text() == "precious"
         self.check(fastformer("predict", run_folder, files["test"], "--output", mine), "is a folder")
-        self.check(fastformer("predict", run_folder, files["test"], "--output", mine / "no" / "x"), "cannot be written")
+        self.check(
+            fastformer("predict", run_folder, files["test"], "--output", mine / "no" / "x.csv"), "cannot be written"
+        )
         self.check(fastformer("embed", run_folder, files["test"], "--output", mine / "x.csv"), ".npy or .parquet")
 
     def test_of_the_run(self, fastformer, files, tmp_path):  # noqa: F811

@@ -64,9 +64,9 @@ class Classifier(Predictor):
     def evaluate(self, examples: Iterable[Any], options: Evaluating | None = None) -> dict[str, Any]:
         """Scores on labelled texts.
 
-        `report` is a folder to write a report to: see `report.py`. With it, or `by_class`, the result has the scores of
-        each class as `classes`, or for numbers the quantiles of the errors as `residuals`. Without options there are
-        only the scores, as metrics.json has them.
+        `report` is a folder to write a report to (see `report.py`), and then in the result the file to read first. With
+        it, or `by_class`, the result has the scores of each class as `classes`, or for numbers the quantiles of the
+        errors as `residuals`. Without options there are only the scores, as metrics.json has them.
         """
         options = options or Evaluating(by_class=False)
         with nullcontext() if options.report is None else report_folder(options.report) as folder:
@@ -77,7 +77,7 @@ class Classifier(Predictor):
                 result |= details(self.space, logits, labels)
             if folder:
                 about = {"run": self.trained.name, "source": rows.name, "result": result}
-                write_report(folder, self.space, logits, labels, **about)
+                result["report"] = str(write_report(folder, self.space, logits, labels, **about))
         return result
 
     def exportable(self) -> FastformerForSequenceClassification:
