@@ -119,6 +119,10 @@ class TestKeeping:
         for path in self.files(tmp_path):
             assert [list(fields) for _, fields in self.kept(path)] == [["id", "text", "label"]] * 2
 
+    def test_dictionaries(self):
+        assert [fields for _, fields in self.kept(self.rows)] == self.rows
+        assert [fields for _, fields in self.kept(self.rows, "id")] == [{"id": 7}, {"id": 8}]
+
     def test_later_objects_may_have_more_fields(self, tmp_path):
         (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in self.rows))
         assert [fields for _, fields in self.kept(tmp_path / "rows.jsonl")] == self.rows

@@ -20,7 +20,7 @@ class Sample:
     examples: list[Any]  # for the predictor
     options: dict[str, Any] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)  # a source -> what is said of it
-    fields: tuple[str, ...] = ()  # columns of the sources that answers can carry along
+    fields: tuple[str, ...] = ()  # some columns of the sources that answers can carry along
 
 
 def loudness(folder: Path) -> Sample:
@@ -86,6 +86,7 @@ def classification(folder: Path) -> Sample:
         [{"text": text} for text, _ in make_rows(6, 2)],
         {"epochs": 2},
         {**_refused(folder, "csv"), str(other): "column", str(broken): "line 2"},
+        ("text", "label"),
     )
 
 
@@ -125,6 +126,7 @@ def recommendation(folder: Path) -> Sample:
             write("broken", f"{lines[0]}1\tU1\tnow\tN1\n"): "line 2: 4 fields between tabs",
             write("other", lines[0], "N1\tnews\ta title\n"): "line 1: 3 fields between tabs",
         },
+        ("history", "impression"),
     )
 
 
@@ -141,6 +143,7 @@ def summarization(folder: Path) -> Sample:
         [*test[:3], *(document["article"] for document in test[3:6])],
         {"epochs": 2, "batch_size": 20, "tokenizer": "word", "beams": 2, "max_summary_length": 12},
         _refused(folder, "jsonl") | {other: "cannot tell which column holds the article"},
+        ("summary", "article"),
     )
 
 

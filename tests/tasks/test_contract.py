@@ -138,28 +138,23 @@ def test_the_verbs_write_what_the_predictor_says(run, sample, tmp_path):
 
 
 def test_answers_carry_fields_of_the_input_along(run, sample, tmp_path):
-    source, path = (
-        sample.test or sample.train,
-        {name: tmp_path / f"answers.{name}" for name in ("jsonl", "csv", "parquet")},
-    )
-    if not sample.fields:
-        with pytest.raises(UserError, match="leave it out"):
-            predict(run, source, path["jsonl"], keep_all=True, **quiet)
-        return
-    count = predict(run, source, path["jsonl"], **quiet)
-    answers = [json.loads(line) for line in path["jsonl"].read_text().splitlines()]
-    kept = [f"input_{name}" if name in answers[0] else name for name in sample.fields]
-    assert predict(run, source, path["csv"], keep=sample.fields, **quiet) == count
-    with open(path["csv"], encoding="utf-8", newline="") as file:
-        header, *rows = csv.reader(file)
-    assert header == [*kept, *answers[0]]
-    assert len(rows) == count
-    assert predict(run, source, path["parquet"], keep_all=True, **quiet) == count
-    table = pq.read_table(path["parquet"])
-    assert len(table) == count
-    assert set(table.column_names) >= {*kept, *answers[0]}
+    source, path = sample.test or sample.train, tmp_path / "answers.csv"
+
+    def table(**options):
+        assert predict(run, source, path, **options, **quiet) == count
+        with open(path, encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+
+    count = predict(run, source, tmp_path / "answers.jsonl", **quiet)
+    plain, kept = table(), table(keep=sample.fields)
+    assert len(plain) == len(kept) == count
+    names = [f"input_{name}" if name in plain[0] else name for name in sample.fields]
+    assert list(kept[0]) == [*names, *plain[0]]
+    assert [{name: row[name] for name in plain[0]} for row in kept] == plain
+    assert predict(run, source, tmp_path / "answers.parquet", keep_all=True, **quiet) == count
+    assert set(pq.read_table(tmp_path / "answers.parquet").column_names) >= set(kept[0])
     with pytest.raises(UserError, match="no column 'nowhere'"):
-        predict(run, source, path["jsonl"], keep=["nowhere"], **quiet)
+        predict(run, source, path, keep=["nowhere"], **quiet)
     with pytest.raises(UserError, match="end it in one of"):
         predict(run, source, tmp_path / "answers.doc", **quiet)
 

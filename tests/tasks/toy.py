@@ -24,14 +24,8 @@ class LoudnessSettings(TaskSettings):
     max_length: int = option(32, "Cut texts after so many tokens.", least=1)
 
 
-@dataclass(frozen=True)
-class Examples:
-    source: str
-    labelled: bool
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        for _, record in read_objects(self.source, ["text", *(["loud"] if self.labelled else [])]):
-            yield record
+def quietness(true, found) -> dict[str, float]:
+    return {"quietness": -float(np.square(np.reshape(true, -1) - np.reshape(found, -1)).mean())}
 
 
 class Loudness(Task):
@@ -39,11 +33,10 @@ class Loudness(Task):
         check_mixers(settings.mixer)
         return settings
 
-    def read(self, source, split, settings, *, labelled=True, format=None) -> Examples:
-        next(iter(Examples(source, labelled)))
-        return Examples(source, labelled)
+    def read(self, source, split, settings, *, labelled=True, format=None) -> list[dict[str, Any]]:
+        return [record for _, record in read_objects(source, ["text", "loud"] if labelled else ["text"])]
 
-    def encode(self, data: Mapping[str, Examples], settings: LoudnessSettings, workspace: Workspace) -> Parts:
+    def encode(self, data: Mapping[str, list], settings: LoudnessSettings, workspace: Workspace) -> Parts:
         rows = list(workspace.watched(data["train"]))
         texts = [row["text"] for row in rows]
         options = {"max_length": settings.max_length, "vocab_size": 500, "min_frequency": 1}
@@ -57,9 +50,7 @@ class Loudness(Task):
             train=training,
             validation=validating,
             collate=PadCollator(tokenizer.pad_token_id),
-            compute_metrics=lambda result: {
-                "quietness": -float(np.square(result.predictions - result.label_ids).mean())
-            },
+            compute_metrics=lambda result: quietness(result.label_ids, result.predictions),
             score="quietness",
             scores=("quietness",),
             fingerprint={"train": training.arrays, "validation": validating.arrays},
@@ -67,10 +58,9 @@ class Loudness(Task):
         )
 
     def build(self, parts, workspace):
-        keys = encoder_config(
-            parts.settings, parts.tokenizer, hidden_size=16, num_attention_heads=2, num_hidden_layers=1
-        )
-        return FastformerForSequenceClassification(FastformerConfig(**keys, num_labels=1, problem_type="regression"))
+        small = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "num_labels": 1}
+        config = FastformerConfig(**encoder_config(parts.settings, parts.tokenizer, problem_type="regression", **small))
+        return FastformerForSequenceClassification(config)
 
     def model_class(self, record):
         return FastformerForSequenceClassification
@@ -91,7 +81,7 @@ class Meter(Predictor):
     def evaluate(self, examples: Iterable[dict[str, Any]], options=None) -> dict[str, Any]:
         true = [example["loud"] for example in examples]
         found = [answer["loud"] for answer in self.predict(examples)]
-        return {"rows": len(true), "quietness": -float(np.square(np.subtract(true, found)).mean())}
+        return {"rows": len(true), **quietness(true, found)}
 
 
 LOUDNESS = Declaration(

@@ -83,7 +83,9 @@ def option_parameter(name: str, kind: Any, option: Option, usual: Any = None, ab
     return _parameter(
         name,
         plain | None,
-        typer.Option(*names, help=help, min=option.least, metavar=option.metavar or _METAVARS.get(plain)),
+        typer.Option(
+            *names, help=help, min=option.least, max=option.most, metavar=option.metavar or _METAVARS.get(plain)
+        ),
         None,
     )
 

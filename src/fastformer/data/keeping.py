@@ -1,10 +1,11 @@
 """Fields of the input that answers carry along: `--keep id` names them, `--keep-all` is all of them.
 
-What a task reads either is a dictionary, which has its fields itself, or comes from examples with a method
+What a task reads either is a dictionary, which has its fields itself, or comes from examples with one of the methods
 
     with_fields(keep) -> (fields, example), …
+    fields(keep)      -> fields, …    where all examples are in memory and a predictor takes them as a whole
 
-which readers of tables (`read_rows`, `open_records`) and of objects make easy.
+`KeepingColumns` makes the first easy for whoever reads tables.
 """
 
 from collections import deque
@@ -55,8 +56,9 @@ class KeepingColumns:
         columns.fields
     """
 
-    def __init__(self, name: str, keep: Keep):
+    def __init__(self, name: str, keep: Keep, unnamed: tuple[str, str] = ("text", "label")):
         self.name, self.keep = name, keep
+        self.unnamed = unnamed  # what values are called where a source has no columns
         self.fields: Fields = {}
         self.object: Fields | None = None  # the JSON object at hand: later ones may have more fields than the first
         self._kept: list[str] | None = None
@@ -75,7 +77,7 @@ class KeepingColumns:
         """The records as they would be if nothing were kept."""
         for where, *values in records:
             if self._kept is None:  # plain lines, or texts in folders: there was nothing to choose from
-                whole = {"text": values[0], **({} if values[1] is None else {"label": values[1]})}
+                whole = {name: value for name, value in zip(self.unnamed, values, strict=True) if value is not None}
                 self.keep.columns(self.name, list(whole))
                 self.fields = self.keep.of(whole)
                 yield where, *values
@@ -93,7 +95,7 @@ def with_fields(examples: Iterable[Any], keep: Keep) -> Iterator[tuple[Fields, A
         return
     for number, example in enumerate(examples, 1):
         if not isinstance(example, dict):
-            raise UserError("--keep: this task's answers say themselves whose they are; leave it out")
+            raise UserError("--keep: these examples have no fields; leave it out")
         if number == 1:
             keep.columns("the examples", list(example))
         yield keep.of(example), example
@@ -114,6 +116,9 @@ def carrying(
             waiting.append(fields)
             yield example
 
-    for answer in predict(noted()):
-        fields = waiting.popleft()
+    if hasattr(examples, "fields"):
+        pairs = zip(examples.fields(keep), predict(examples), strict=True)
+    else:
+        pairs = ((waiting.popleft(), answer) for answer in predict(noted()))
+    for fields, answer in pairs:
         yield {**{f"{CLASH}{name}" if name in answer else name: value for name, value in fields.items()}, **answer}

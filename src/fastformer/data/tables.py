@@ -113,7 +113,7 @@ def read_rows(
 
 
 def read_texts_with_fields(
-    source: str | Path,
+    source: Source,
     keep: Keep,
     *,
     text_column: str | None = None,
@@ -287,6 +287,7 @@ def _open(
 ) -> Iterator[Record]:
     """The records of `source`, with text and label columns chosen, and those to keep before them."""
     choose = partial(_choose_columns, called(source), text_column, label_column, with_label)
+    choose = keeping.beside(choose) if keeping else choose
     if not isinstance(source, str | Path):
         pick = picker(choose)
         return (pick(f"example {number}", record) for number, record in enumerate(source, 1))
@@ -297,7 +298,7 @@ def _open(
 
         rows = builtin_rows(named_split if base else split or "train")
         return ((f"{name}, row {number}", *row) for number, row in enumerate(rows, 1))
-    return open_records(name, keeping.beside(choose) if keeping else choose, with_label, format, split)
+    return open_records(name, choose, with_label, format, split)
 
 
 def open_records(

@@ -38,6 +38,7 @@ class Option:
     key: str | None = None  # of run.json, where it is neither
     also: tuple[str, ...] = ()  # further names on the command line
     least: float | None = None
+    most: float | None = None
     metavar: str | None = None
     place: Literal["settings", "record", "data"] = "settings"  # where run.json has it
 
@@ -65,7 +66,7 @@ class TrainingSettings:
     table_rate: float = 1.0  # learning rate of the vectors of words, as a share of the others'
     pretrained_rate: float = 1.0  # learning rate of `model.pretrained`, an encoder from elsewhere, as a share
     lazy_embeddings: bool = False  # update only the rows of a large embedding that a batch met
-    seed: int = option(0, "Random seed: the same seed gives the same model.", least=0)
+    seed: int = option(0, "Random seed: the same seed gives the same model.", least=0, most=2**32 - 1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -280,5 +280,5 @@ class Predictor(ABC):
         return _JSON.encode(answer)
 
     def wrote(self, path: Path) -> None:
-        """Called when answers are in a file; by default nothing is added."""
+        """Called when answers, and nothing else, are in a file; by default nothing is added."""
         return None

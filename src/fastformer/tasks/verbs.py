@@ -174,7 +174,7 @@ def predict(
             write(answers)
             count += len(answers)
             advance(len(answers))
-    if isinstance(output, str | Path):
+    if isinstance(output, str | Path) and not kept:
         predictor.wrote(Path(output))
     _say_notes(predictor)
     return count

@@ -105,6 +105,14 @@ def test_predict_writes_the_leaderboard_file_and_its_zip(fastformer, runs, folde
     with zipfile.ZipFile(tmp_path / "prediction.zip") as archive:
         assert archive.namelist() == ["prediction.txt"]
         assert archive.read("prediction.txt").decode().splitlines() == lines
+    for name, options in (("table.csv", ()), ("kept.txt", ("--keep", "candidates"))):  # are no leaderboard's files
+        assert fastformer("predict", runs["nrms"], folders / "test", "--output", tmp_path / name, *options)[0] == 0
+        assert not (tmp_path / name).with_suffix(".zip").exists()
+    assert list(json.loads((tmp_path / "kept.txt").read_text().splitlines()[0])) == [
+        "candidates",
+        "impression",
+        "ranks",
+    ]
 
 
 def test_recommend_from_the_run_alone(fastformer, runs, clicks):

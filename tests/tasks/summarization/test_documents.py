@@ -148,3 +148,22 @@ def test_sentences_end_at_stops_and_new_lines():
     assert len(sentences("राम घर गया। वह सो गया। फिर वह उठा।")) == 3
     assert len(sentences("هل نام؟ نعم نام. لا")) == 3
     assert len(sentences("وہ گیا۔ وہ آیا۔")) == 2
+
+
+def test_fields_of_the_input_are_kept(tmp_path):
+    from fastformer.data.keeping import Keep
+
+    def kept(source, *names):
+        documents = Documents(source, None, None, "test", labelled=False)
+        return [fields for fields, _ in documents.with_fields(Keep(names, everything=not names))]
+
+    rows = [{"id": 1, "article": "a  b"}, {"id": 2, "article": "c", "more": 3}]
+    for source in (rows, write_jsonl(tmp_path / "rows.jsonl", rows)):
+        assert kept(source) == rows
+        assert kept(source, "id") == [{"id": 1}, {"id": 2}]
+        with pytest.raises(UserError, match="no column 'key'; columns found: id, article"):
+            kept(source, "key")
+    assert kept(["a text"]) == [{"article": "a text"}]
+    (tmp_path / "a.story").write_text("One.\n@highlight\nTwo")
+    assert kept(str(tmp_path / "a.story"), "summary") == [{"summary": "Two ."}]
+    assert kept("builtin:test")[0].keys() == {"article", "summary"}

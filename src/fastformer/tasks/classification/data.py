@@ -12,7 +12,8 @@ import numpy as np
 from transformers import PreTrainedConfig
 
 from fastformer.data.formats import Format
-from fastformer.data.tables import Row, Source, called, detect_label_kind, read_rows
+from fastformer.data.keeping import Fields, Keep
+from fastformer.data.tables import Row, Source, called, detect_label_kind, read_rows, read_texts_with_fields
 from fastformer.errors import UserError
 
 LabelKind = Literal["single", "multi", "number"]
@@ -62,6 +63,11 @@ class Table:
             format=self.format,
             split=self.split,
         )
+
+    def with_fields(self, keep: Keep) -> Iterator[tuple[Fields, Row]]:
+        """The rows without their labels, each with those fields of the input that are kept."""
+        named = {"text_column": self.text_column, "format": self.format, "split": self.split}
+        return read_texts_with_fields(self.source, keep, **named)
 
     def check(self) -> "Table":
         """Read one row: a wrong file or column fails here, before any work."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -27,6 +28,7 @@ class Classifier(Predictor):
     """Model, tokenizer, labels (`space`), and the runner that feeds it texts."""
 
     model: FastformerForSequenceClassification | OnnxClassifier
+    report: Path | None = None  # folder of the last one written
 
     def __init__(self, trained: Trained):
         super().__init__(trained)
@@ -64,9 +66,9 @@ class Classifier(Predictor):
     def evaluate(self, examples: Iterable[Any], options: Evaluating | None = None) -> dict[str, Any]:
         """Scores on labelled texts.
 
-        `report` is a folder to write a report to (see `report.py`), and then in the result the file to read first. With
-        it, or `by_class`, the result has the scores of each class as `classes`, or for numbers the quantiles of the
-        errors as `residuals`. Without options there are only the scores, as metrics.json has them.
+        `report` is a folder to write a report to: see `report.py`. With it, or `by_class`, the result has the scores of
+        each class as `classes`, or for numbers the quantiles of the errors as `residuals`. Without options there are
+        only the scores, as metrics.json has them.
         """
         options = options or Evaluating(by_class=False)
         with nullcontext() if options.report is None else report_folder(options.report) as folder:
@@ -77,7 +79,8 @@ class Classifier(Predictor):
                 result |= details(self.space, logits, labels)
             if folder:
                 about = {"run": self.trained.name, "source": rows.name, "result": result}
-                result["report"] = str(write_report(folder, self.space, logits, labels, **about))
+                write_report(folder, self.space, logits, labels, **about)
+        self.report = options.report
         return result
 
     def exportable(self) -> FastformerForSequenceClassification:
@@ -111,8 +114,10 @@ class Classifier(Predictor):
         }
 
     def notes(self) -> Iterator[str]:
-        """How many texts were cut."""
-        return self.runner.notes()
+        """Where a report is, and how many texts were cut."""
+        if self.report is not None:
+            yield f"The report is {self.report / 'report.md'}."
+        yield from self.runner.notes()
 
     def _labelled(self, examples: Iterable[Any]) -> Table | Rows:
         """Examples whose labels are of the kind that the model has learned."""

@@ -123,8 +123,8 @@ def write_report(
     run: str,
     source: str,
     result: dict[str, Any],
-) -> Path:
-    """Write the files of a report; `result` is what `evaluate` says, `details` included. Return the one to read."""
+) -> None:
+    """Write the files of a report; `result` is what `evaluate` says, `details` included."""
     found: dict[str, Any] = {
         "run": run,
         "data": source,
@@ -143,10 +143,8 @@ def write_report(
         plot_confusion(space.names, counts, folder / CONFUSION, texts)
     with writing_aside(folder / "report.json") as aside:
         write_json(aside, found)
-    page = folder / "report.md"
-    with writing_text(page) as file:
+    with writing_text(folder / "report.md") as file:
         file.write(_markdown(found))
-    return page
 
 
 def _markdown(found: dict[str, Any]) -> str:

@@ -264,9 +264,8 @@ class Classification(Task):
 
     def evaluated_tables(self, result: Mapping[str, Any], title: str) -> Iterator[Shown]:
         """The scores, and those of each class where they are few."""
-        numbers = {name: value for name, value in result.items() if name not in (*DETAILS, "report")}
-        note = f"The report is {result['report']}." if "report" in result else ""
-        yield Shown(title, {"": numbers}, tuple(numbers), note)
+        numbers = {name: value for name, value in result.items() if name not in DETAILS}
+        yield Shown(title, {"": numbers}, tuple(numbers))
         if 0 < len(result.get("classes", ())) <= FEW_CLASSES:
             yield Shown("By class", result["classes"], (*SCORES, "support"))
 

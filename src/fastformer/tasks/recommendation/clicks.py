@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from fastformer.data.keeping import Fields, Keep, with_fields
 from fastformer.data.ragged import Ragged
 from fastformer.files import writing_aside
 
@@ -51,6 +52,10 @@ class Clicks:
             if self.labels is not None:
                 found["labels"] = Ragged(self.labels, self.candidates.offsets).row(number).tolist()
             yield found
+
+    def fields(self, keep: Keep) -> Iterator[Fields]:
+        """Of every impression what is kept of it; a predictor needs the articles of the folder as well."""
+        return (fields for fields, _ in with_fields(iter(self), keep))
 
     def take(self, impressions: np.ndarray) -> "Clicks":
         """Some impressions, in the order given, with their histories only; news and quirks stay as they are."""

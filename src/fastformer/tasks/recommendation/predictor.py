@@ -12,6 +12,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from fastformer.data.answers import TABLES
 from fastformer.data.ragged import Ragged
 from fastformer.engine.fit import Trained
 from fastformer.errors import UserError
@@ -84,12 +85,14 @@ class Ranker(Predictor):
 
     def line(self, answer: dict[str, Any]) -> str:
         """The answer to an impression of a folder as MIND's leaderboard wants it: `ImpressionID [r1,r2,…]`."""
-        if "impression" not in answer:
+        if answer.keys() != {"impression", "ranks"}:
             return super().line(answer)
         return f"{answer['impression']} [{','.join(map(str, answer['ranks']))}]"
 
     def wrote(self, path: Path) -> None:
-        """Put the file into a .zip beside it, under the name that the leaderboard wants."""
+        """Put lines into a .zip beside the file, under the name that the leaderboard wants."""
+        if path.suffix.lower() in TABLES:
+            return
         place = path.with_suffix(".zip")
         with writing_aside(place) as aside, zipfile.ZipFile(aside, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.write(path, "prediction.txt")

@@ -14,14 +14,15 @@ A new line ends a sentence. White space is otherwise of no meaning: runs of it b
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fastformer.data.corpus import builtin_rows
-from fastformer.data.formats import Format, Record, decode, guard, kind_of, opened, whole_characters
+from fastformer.data.formats import Choose, Format, Record, decode, guard, kind_of, opened, whole_characters
+from fastformer.data.keeping import Fields, Keep, KeepingColumns
 from fastformer.data.tables import called, open_records, recognise_column
 from fastformer.data.tokenizers import split_sentences
 from fastformer.errors import UserError
@@ -66,6 +67,14 @@ class Documents:
     empty: int = field(default=0, init=False)
 
     def __iter__(self) -> Iterator[Document]:
+        return self._read()
+
+    def with_fields(self, keep: Keep) -> Iterator[tuple[Fields, Document]]:
+        """The documents, each with those fields of the input that are kept."""
+        columns = KeepingColumns(self.name, keep, unnamed=("article", "summary"))
+        return ((columns.fields, document) for document in self._read(columns))
+
+    def _read(self, keeping: KeepingColumns | None = None) -> Iterator[Document]:
         self.count = self.empty = 0
         for document in read_documents(
             self.source,
@@ -74,6 +83,7 @@ class Documents:
             with_summary=self.labelled,
             format=self.format,
             split=self.split,
+            keeping=keeping,
         ):
             if not self.labelled or (document.article and document.summary):
                 self.count += 1
@@ -109,21 +119,24 @@ def read_documents(
     with_summary: bool = True,
     format: Format | None = None,
     split: str | None = None,
+    keeping: KeepingColumns | None = None,
 ) -> Iterator[Document]:
     """The documents of a source, in its order; without `with_summary` only articles are read."""
-    if not isinstance(source, str):
-        choose = partial(_choose_columns, GIVEN, article_column, summary_column, with_summary)
-        return _documents(None, _given(source, choose), with_summary)
-    base, _, named_split = source.rpartition(":")
-    if "builtin" in (source, base):
-        return builtin_documents(named_split if base else split or "train")
-    if source.endswith(STORY) or _is_story_folder(source):
+    name = called(source) if isinstance(source, str) else None
+    choose = partial(_choose_columns, name or GIVEN, article_column, summary_column, with_summary)
+    choose = keeping.beside(choose) if keeping else choose
+    base, _, named_split = (name or "").rpartition(":")
+    if name is None:
+        records = _given(source, choose)
+    elif "builtin" in (name, base):
+        found = builtin_documents(named_split if base else split or "train")
+        records = ((f"{source}, document {number}", *document) for number, document in enumerate(found, 1))
+    elif source.endswith(STORY) or _is_story_folder(source):
         records = guard(source, _stories(Path(source)))
     else:
         _refuse_folder(source)
-        choose = partial(_choose_columns, called(source), article_column, summary_column, with_summary)
         records = open_records(source, choose, with_summary, format or _json_in_txt(source), split)
-    return _documents(called(source), records, with_summary)
+    return _documents(name, keeping.without_fields(records) if keeping else records, with_summary)
 
 
 def builtin_documents(split: str) -> Iterator[Document]:
@@ -154,7 +167,7 @@ def sentences(text: str) -> list[str]:
     return [sentence for sentence in found if sentence]
 
 
-def _given(rows: Iterable[Any], choose: Callable[[list[str]], tuple[str, str | None]]) -> Iterator[Record]:
+def _given(rows: Iterable[Any], choose: Choose) -> Iterator[Record]:
     """Documents that are in no file: dictionaries, of which the first decides on the columns, or articles alone."""
     columns = None
     for number, row in enumerate(rows, 1):
@@ -164,8 +177,10 @@ def _given(rows: Iterable[Any], choose: Callable[[list[str]], tuple[str, str | N
         elif isinstance(row, str):
             yield where, row, None
         elif isinstance(row, Mapping):
-            article, summary = columns = columns or choose(list(row))
-            yield where, row.get(article), row.get(summary)
+            columns = columns or choose(list(row))
+            if isinstance(choose, KeepingColumns):
+                choose.object = dict(row)
+            yield where, *map(row.get, columns)
         else:
             raise UserError(f"{where}: {kind_of(row)}; give a dictionary with an article, or the article itself")
 

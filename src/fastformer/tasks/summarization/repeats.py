@@ -10,7 +10,7 @@ piece that `c` started with, or could start with. A word is only ever refused at
 is also finished. Where every token is a word, this rule and that of transformers are the same.
 """
 
-from functools import cache
+from functools import lru_cache
 
 import torch
 from tokenizers import Regex, normalizers
@@ -20,6 +20,7 @@ from transformers import LogitsProcessor, PreTrainedTokenizerBase
 from fastformer.data.tokenizers import UNSPACED
 
 _BEGINS_WITHOUT_SPACE = normalizers.Replace(Regex(rf"\A[{UNSPACED}]"), " ")
+_REMEMBERED = 50_000  # words: a few megabytes, however much is written
 _PART = "\ufffd"  # how a part of a character reads
 
 
@@ -31,7 +32,7 @@ class NoRepeatedWords(LogitsProcessor):
         reading = readings(tokenizer)
         self.blanks = {piece for piece, text in reading.items() if text.isspace()}
         self.beginnings = {piece for piece, text in reading.items() if begins_word(text)} - self.blanks
-        self.word, self.first_pieces = cache(self._word), cache(self._first_pieces)
+        self.word, self.first_pieces = (lru_cache(_REMEMBERED)(one) for one in (self._word, self._first_pieces))
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Scores (rows, vocabulary) with -inf at what each row must not begin now."""
