@@ -214,7 +214,8 @@ class TestVerbs:
             assert ours["label"] == theirs["label"]
             assert ours["probabilities"] == pytest.approx(theirs["probabilities"], abs=1e-4)
         same = [
-            evaluate(open_run(folder), files["test"], show_progress=False) for folder in (run_folder, export_folder)
+            evaluate(open_run(folder), files["test"], by_class=False, show_progress=False)
+            for folder in (run_folder, export_folder)
         ]
         assert same[0] == pytest.approx(same[1], rel=1e-4)
         for name, folder in (("run", run_folder), ("export", export_folder)):
