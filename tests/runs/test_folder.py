@@ -16,7 +16,7 @@ CHANGES = ("open", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.chmod")
 
 
 def save(folder: Path, files: dict[str, str]) -> None:
-    with writing_run(folder, {"task": "toy", "files": files}) as aside:
+    with writing_run(folder, {"task": "toy", "saved": files}) as aside:
         for name, content in files.items():
             (aside / name).write_text(content)
         (aside / "members").mkdir()
@@ -28,7 +28,7 @@ def content(folder: Path) -> dict[str, str]:
     record = open_run(folder).record
     found = {path.name: path.read_text() for path in folder.iterdir() if path.is_file()}
     assert json.loads(found.pop("run.json")) == record
-    assert found == record["files"]
+    assert found == record["saved"]
     assert (folder / "members" / "0").read_text() == found["config.json"]
     return found
 
@@ -94,7 +94,7 @@ def test_a_folder_with_half_a_save_and_nothing_else_is_free(tmp_path):
 def test_a_run_that_cannot_be_moved_into_place_is_said(tmp_path, monkeypatch):
     (tmp_path / ".saved").mkdir()
     (tmp_path / ".saved" / ".names.json").write_text('["run.json"]')
-    (tmp_path / ".saved" / "run.json").write_text('{"task": "toy", "files": {}}')
+    (tmp_path / ".saved" / "run.json").write_text('{"task": "toy", "saved": {}}')
 
     def refuse(*places):
         raise PermissionError(13, "Permission denied")

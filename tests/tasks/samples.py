@@ -94,7 +94,8 @@ def recommendation(folder: Path) -> Sample:
     """Readers of food and readers of tools, in MIND's layout: what they clicked tells what they click."""
     pick = random.Random(0)
     tastes = [WORDS["food"], WORDS["tool"]]
-    titles = [f"the {pick.choice(words)} and a {pick.choice(words)}" for words in tastes for _ in range(20)]
+    # Each with a word of its own: without positions, titles of the same words have the same score but for rounding.
+    titles = [f"the {pick.choice(words)} and a {pick.choice(words)} {n}th" for words in tastes for n in range(20)]
     news = "".join(f"N{number}\tnews\tall\t{title}\t\t\t[]\t[]\n" for number, title in enumerate(titles))
 
     def impression(number: int) -> str:

@@ -76,16 +76,17 @@ def _told(source: Any) -> Any:
 def save(task: Task, trained: Trained, folder: Path) -> None:
     """Leave a run folder."""
     card = write_card(task, trained, folder.resolve().name)
+    pictures = task.pictures(trained)
     save_run(
         folder,
         trained.model,
         trained.tokenizer,
-        record=trained.record,
+        record={**trained.record, "files": list(pictures)},  # those that are written come to it by themselves
         metrics=trained.metrics,
         card=card,
         tables=trained.tables,
     )
-    for name, draw in task.pictures(trained).items():  # last: the run is safe, whatever happens
+    for name, draw in pictures.items():  # last: the run is safe, whatever happens
         draw(folder / name)
 
 
