@@ -136,7 +136,7 @@ def bench_peers(
     print(f"{markdown(result)}\nNumbers are in {output}.")
 
 
-@bench_app.command("floor")
+@bench_app.command("floor", hidden=True)  # for developers
 def bench_floor(
     output: Annotated[Path, typer.Option(help="Folder for floor.json and floor.md.")] = Path("runs/floor"),
     repetitions: Repetitions = 15,
@@ -158,7 +158,7 @@ def bench_floor(
     print(f"{markdown(result)}\nNumbers are in {output}.")
 
 
-@bench_app.command("long")
+@bench_app.command("long", hidden=True)  # for developers
 def bench_long(
     output: Annotated[Path | None, typer.Option(help="Folder for long.json [default: only print].")] = None,
     seed: Seed = 0,
@@ -173,7 +173,7 @@ def bench_long(
     print_json(long(output, seed=seed, threads=threads))
 
 
-@bench_app.command("pipeline")
+@bench_app.command("pipeline", hidden=True)  # for developers
 def bench_pipeline(
     run: RunFolder,
     data: Annotated[
@@ -291,7 +291,7 @@ def bench_suite(
     print(f"{markdown(result)}\nNumbers and the picture are in {output}.")
 
 
-@bench_app.command("training")
+@bench_app.command("training", hidden=True)  # for developers
 def bench_training(
     train: Annotated[str, typer.Option(help=f"Training data: {DATA_HELP}")],
     preset: Annotated[

@@ -68,9 +68,7 @@ def evaluate(
 ) -> None:
     """Score a trained model on labelled data.
 
-    A classifier's accuracy, macro-F, and ECE, the expected calibration error: how far probabilities are from how often
-    they are right. A summarizer's summaries are scored by ROUGE, beside the first sentences of an article and random
-    ones. Columns are those of the training unless given.
+    Columns are those of the training unless given.
     """
     from fastformer.runs.folder import open_run
     from fastformer.tasks.base import get_task
@@ -83,6 +81,9 @@ def evaluate(
         return print_json(result)
     for table in get_task(opened.task).evaluated_tables(result, data):
         print_shown(table)
+
+
+evaluate.__doc__ = _with_lines(evaluate.__doc__, [one.evaluate_help for one in declared().values()])
 
 
 @with_task_options("predicting")

@@ -60,6 +60,7 @@ class Declaration:
     predicting: type = NoOptions  # options of `predict`
     evaluating: type = NoOptions  # options of `evaluate`
     predict_help: str = ""  # what `predict` writes for it
+    evaluate_help: str = ""  # which scores `evaluate` gives
     embed_help: str = ""  # what a vector is of
 
     @cached_property

@@ -70,6 +70,8 @@ Example: `fastformer train classification --train reviews.csv --test held-out.cs
         },
         predicting=Predicting,
         evaluating=Evaluating,
+        evaluate_help="A classifier has accuracy, macro-F, and ECE, the expected calibration error: how far "
+        "probabilities are from how often they are right.",
         predict_help="A classifier writes the label of each text and all probabilities.",
         embed_help="of a classifier its text vectors",
     )

@@ -30,6 +30,7 @@ Example: `fastformer train masked-words --train reviews.txt --output runs/words`
         test_help=None,
         many_files=True,
         unit="text",
+        evaluate_help="A model of masked words has the perplexity of hidden words, and how many it finds.",
         predict_help="A model of masked words fills in every `[MASK]`: the five likeliest words of each.",
         embed_help="of masked words the mean of a text's token vectors",
     )

@@ -54,6 +54,7 @@ Example: `fastformer train recommendation --train MINDsmall_train --validation M
         held_out="the last tenth of --train by time, about 5,000 impressions at most",
         test_help="Folder with labels that is only scored, at the end.",
         unit="impression",
+        evaluate_help="A recommender has AUC, MRR, nDCG@5 and nDCG@10, averaged over impressions.",
         predict_help="A recommender reads a folder of MIND and writes the leaderboard's `prediction.txt`, and its .zip "
         "beside --output.",
         embed_help="of a recommender those of the articles of a folder",

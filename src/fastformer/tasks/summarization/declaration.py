@@ -98,6 +98,8 @@ Example: `fastformer train summarization --train news.jsonl --test held-out.json
         unit="document",
         predicting=Predicting,
         evaluating=Evaluating,
+        evaluate_help="The summaries of a summarizer are scored by ROUGE, beside the first sentences of an article "
+        "and random ones.",
         predict_help="A summarizer writes the summary of each article and its score, the mean log-probability of the "
         "summary's words.",
         embed_help="of a summarizer the mean of the encoder's token vectors",
