@@ -49,7 +49,7 @@ class CausalFastformerMixer(FastformerMixer):
             here = slice(start, start + step)
             mixed, state = self._mix_piece(x[:, here], None if mask is None else mask[:, here], state)
             pieces.append(mixed)
-        if memory is not None and pieces:
+        if memory is not None and pieces and state is not None:
             memory.keep(*state, tokens=length)
         return pieces[0] if len(pieces) == 1 else torch.cat([x[:, :0], *pieces], dim=1)
 
@@ -89,7 +89,7 @@ class CausalFastformerMixer(FastformerMixer):
         else:
             met = global_key * value if self.interaction == "product" else global_key + value
         mixed = _merge(self._transformed(self.transform, met) + query)
-        if self.full_width:
+        if self.output is not None:
             mixed = self.output(mixed)
         return mixed.to(x.dtype), (query_state, key_state)
 

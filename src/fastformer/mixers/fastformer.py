@@ -132,7 +132,7 @@ class FastformerMixer(nn.Module):
             key_scores = self._key_scores(query, key_map)
             pooled, tokens, key_weights = attentive_sum(tokens, mask, key_scores, keep_weights=keep_weights)
             weights = None
-            if keep_weights:
+            if query_weights is not None and key_weights is not None:
                 weights = torch.stack([query_weights.mT, key_weights.mT], dim=1)
                 weights = weights if mask is None else weights * mask[:, None, None]
                 pooled = weights[:, 1] @ tokens  # through the tensor that is returned, so that gradients reach it
@@ -219,7 +219,7 @@ class FastformerMixer(nn.Module):
         query = self._project(self.query, x)
         value = query if self.value is None else self._project(self.value, x)
         mixed = value * key.flatten(1)[:, None]
-        if self.full_width:
+        if self.output is not None:
             return self.output(self.transform(mixed) + query)
         transform, offset = self._per_head(self.transform, x.dtype)
         mixed = mixed.unflatten(-1, (self.heads, self.head_size))

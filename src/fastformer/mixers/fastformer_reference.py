@@ -45,7 +45,7 @@ def reference(mixer: FastformerMixer, x: Tensor, mask: Tensor) -> Tensor:
         b = weights(mixer.key_score, key)  # the query half of p gives all tokens one score: softmax drops it
     global_key = torch.einsum("hbn,hbnd->hbd", b, p)
 
-    if mixer.interaction == "concat":
+    if mixer.key_merge is not None:
         if mixer.full_width:
             pooled_query, pooled_key = global_key.split(head_size, dim=-1)
             pair = torch.cat([torch.cat(list(pooled_query), -1), torch.cat(list(pooled_key), -1)], dim=-1)
@@ -65,6 +65,6 @@ def reference(mixer: FastformerMixer, x: Tensor, mask: Tensor) -> Tensor:
     else:
         u = torch.cat([global_key, value], dim=-1)
 
-    if mixer.full_width:
+    if mixer.output is not None:
         return mixer.output(mixer.transform(u) + together(query)[0])
     return torch.cat(list(project(mixer.transform, u) + query), dim=-1)

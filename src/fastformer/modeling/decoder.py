@@ -69,7 +69,7 @@ class FastformerDecoderLayer(FastformerLayer):
             self.cross_pre_norm, self.cross_post_norm = _norm(config, "pre"), _norm(config, "post")
             self.cross_attention = CrossAttention(config)
 
-    def forward(
+    def forward(  # type: ignore[override]  # a layer of a decoder never stands where one of an encoder does
         self,
         x: Tensor,
         mask: Tensor | None,

@@ -93,7 +93,7 @@ class FastformerEmbeddings(nn.Module):
 
     def _embed(self, tokens: Tokens) -> Tensor:
         x = self.word_embeddings(tokens.ids)
-        if tokens.pairs is not None:
+        if self.bigram_embeddings is not None:
             pairs = self.bigram_embeddings(tokens.pairs)
             x = x + pairs if torch.is_grad_enabled() else pairs.add_(x)
         return self.finish(x, tokens.positions)
@@ -292,8 +292,8 @@ class FastformerModel(FastformerPreTrainedModel):
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
 
-        tokens = input_ids if input_ids is not None else inputs_embeds
         if attention_mask is None:
+            tokens: Tensor = input_ids if inputs_embeds is None else inputs_embeds
             mask = torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device)
         else:
             mask = attention_mask.bool()
@@ -306,17 +306,33 @@ class FastformerModel(FastformerPreTrainedModel):
         if on_cpu and not (output_attentions or output_hidden_states):
             groups = similar_rows(mask)
             if len(groups) > 1:
-                return self._encode_groups(groups, pooled_only, input_ids, mask, position_ids, inputs_embeds)
+                return self._encode_groups(groups, input_ids, mask, position_ids, inputs_embeds, pooled_only)
         inputs = (input_ids, mask, position_ids, inputs_embeds)
         return self._encode(*inputs, output_attentions, output_hidden_states, pooled_only)
 
     def _encode_groups(
-        self, groups: list[Group], pooled_only: bool, *inputs: Tensor | None
+        self,
+        groups: list[Group],
+        input_ids: Tensor | None,
+        mask: Tensor,
+        position_ids: Tensor | None,
+        inputs_embeds: Tensor | None,
+        pooled_only: bool,
     ) -> BaseModelOutputWithPooling:
         """Encode groups of rows by themselves and put the results together; zeros where a row was cut."""
-        length = inputs[1].shape[1]
+
+        def of(field: Tensor | None, rows: Tensor, width: int) -> Tensor | None:
+            return None if field is None else field[rows, :width]
+
+        length = mask.shape[1]
         outputs = [
-            self._encode(*(None if field is None else field[rows, :width] for field in inputs), pooled_only=pooled_only)
+            self._encode(
+                of(input_ids, rows, width),
+                mask[rows, :width],
+                of(position_ids, rows, width),
+                of(inputs_embeds, rows, width),
+                pooled_only=pooled_only,
+            )
             for rows, width in groups
         ]
         order = torch.cat([rows for rows, _ in groups]).argsort()

@@ -65,14 +65,16 @@ class FastformerForSequenceClassification(FastformerPreTrainedModel):
         **kwargs,
     ) -> SequenceClassifierOutput:
         """Logits (batch, num_labels), and the loss when `labels` are given; see `FastformerModel.forward`."""
-        if self.config.ngram_only and labels is None:  # whoever trains it further wants the encoder
-            outputs, logits = BaseModelOutput(), self._ngram_logits(input_ids, attention_mask)
+        if (
+            self.ngrams is not None and self.config.ngram_only and labels is None
+        ):  # whoever trains it further wants the encoder
+            outputs, logits = BaseModelOutput(), self._ngram_logits(self.ngrams, input_ids, attention_mask)
         else:
             kwargs = {"pooled_only": True, **kwargs, "return_dict": True}
             outputs = self.fastformer(input_ids, attention_mask, position_ids, inputs_embeds, **kwargs)
             logits = self.classifier(self.dropout(outputs.pooler_output))
             if self.ngrams is not None:
-                logits = logits + self._ngram_logits(input_ids, attention_mask)
+                logits = logits + self._ngram_logits(self.ngrams, input_ids, attention_mask)
         logits = with_doubt(self.sum(logits), self.config.doubt)
         loss = None
         if labels is not None:
@@ -91,11 +93,11 @@ class FastformerForSequenceClassification(FastformerPreTrainedModel):
         self.config.ngram_only = only
         self.ngrams = channel
 
-    def _ngram_logits(self, input_ids: Tensor | None, attention_mask: Tensor | None) -> Tensor:
+    def _ngram_logits(self, channel: NgramChannel, input_ids: Tensor | None, attention_mask: Tensor | None) -> Tensor:
         if input_ids is None:
             raise ValueError("this model reads words (ngram_channel): give input_ids, not inputs_embeds")
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        return self.ngrams(input_ids, mask.bool())
+        return channel(input_ids, mask.bool())
 
 
 class FastformerForTokenClassification(FastformerPreTrainedModel):

@@ -88,4 +88,4 @@ def weighted_sum(weights: Tensor, x: Tensor) -> Tensor:
         return (weights[:, None] @ x.to(weights.dtype)).squeeze(1).to(x.dtype)
 
 
-POOLINGS = {"additive": AdditivePooling, "mean": MeanPooling, "first": FirstPooling}
+POOLINGS: dict[str, type[nn.Module]] = {"additive": AdditivePooling, "mean": MeanPooling, "first": FirstPooling}

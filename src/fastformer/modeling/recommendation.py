@@ -145,7 +145,7 @@ class PretrainedNewsEncoder(nn.Module):
 
     def __init__(self, config: RecommendationConfig):
         super().__init__()
-        settings = AutoConfig.for_model(**config.plm)
+        settings = AutoConfig.for_model(**config.plm or {})
         model = AutoModel.from_config(settings, trust_remote_code=False)
         self.plm = model.get_encoder() if settings.is_encoder_decoder else model
         self.dropout = Dropout(config.hidden_dropout_prob)

@@ -158,7 +158,7 @@ class FastformerForConditionalGeneration(FastformerPreTrainedModel, GenerationMi
         if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         if encoder_outputs is None:
-            encoder_outputs = self.fastformer(
+            encoded = self.fastformer(
                 input_ids,
                 attention_mask,
                 inputs_embeds=inputs_embeds,
@@ -166,14 +166,16 @@ class FastformerForConditionalGeneration(FastformerPreTrainedModel, GenerationMi
                 output_hidden_states=output_hidden_states,
                 return_dict=True,
             )
-        elif not isinstance(encoder_outputs, BaseModelOutput):
-            encoder_outputs = EncoderOutput(last_hidden_state=encoder_outputs[0])
+        elif isinstance(encoder_outputs, BaseModelOutput):
+            encoded = encoder_outputs
+        else:
+            encoded = EncoderOutput(last_hidden_state=encoder_outputs[0])
         if decoder_inputs_embeds is None:
             if decoder_input_ids is None:
                 raise ValueError("give labels, decoder_input_ids or decoder_inputs_embeds")
             decoder_inputs_embeds = self.get_input_embeddings()(decoder_input_ids)
 
-        source = encoder_outputs.last_hidden_state
+        source = encoded.last_hidden_state
         outputs = self.decoder(
             attention_mask=decoder_attention_mask,
             inputs_embeds=decoder_inputs_embeds,
@@ -188,7 +190,7 @@ class FastformerForConditionalGeneration(FastformerPreTrainedModel, GenerationMi
         hidden = outputs.last_hidden_state
         logits = self.lm_head(hidden)
         if self.copying is not None:
-            source_ids = getattr(encoder_outputs, "source_ids", None) if input_ids is None else input_ids
+            source_ids = getattr(encoded, "source_ids", None) if input_ids is None else input_ids
             if source_ids is None:
                 raise ValueError(
                     "copy_mechanism needs the source's tokens: give input_ids, or what get_encoder() returns"
@@ -205,6 +207,6 @@ class FastformerForConditionalGeneration(FastformerPreTrainedModel, GenerationMi
             decoder_hidden_states=outputs.hidden_states,
             cross_attentions=outputs.cross_attentions,
             encoder_last_hidden_state=source,
-            encoder_hidden_states=encoder_outputs.hidden_states,
-            encoder_attentions=encoder_outputs.attentions,
+            encoder_hidden_states=encoded.hidden_states,
+            encoder_attentions=encoded.attentions,
         )
