@@ -179,8 +179,13 @@ def test_the_text_around_a_blank_is_encoded_as_a_whole_text_is(run, marked):
 
 
 def test_transformers_fills_blanks_too(run):
-    guesses = pipeline("fill-mask", model=str(run), tokenizer_kwargs={"split_special_tokens": False})("a red [MASK] .")
+    guesses = pipeline("fill-mask", model=str(run))("a red [MASK] .")
     assert {guess["token_str"] for guess in guesses[:4]} == set(ANIMALS)
+
+
+def test_here_special_tokens_in_a_text_are_words(run):
+    [ids], _ = encode_batch(open_run(run).load_tokenizer(), ["a [PAD] and a [MASK]"])
+    assert not {0, 2} & set(ids.tolist())
 
 
 def test_embed_gives_text_vectors(run, source, tmp_path):
@@ -192,6 +197,7 @@ def test_labels_and_several_files_are_no_obstacle(source, tmp_path):
     table = write_csv(tmp_path / "table.csv", make_rows(30, 0))
     metrics = train([source, table], output=tmp_path / "run", epochs=1, tokenizer="nltk", **quiet)
     assert metrics["rows"] == {"train": 297, "validation": 33}
+    assert len(pipeline("fill-mask", model=str(tmp_path / "run"))("a red [MASK] and a [MASK].")) == 2
 
 
 def test_a_classifier_starts_from_it(run, tmp_path):

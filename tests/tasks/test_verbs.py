@@ -179,6 +179,7 @@ def test_integer_labels_are_ordered_as_numbers(tmp_path):
     train(write_csv(tmp_path / "train.csv", rows), output=tmp_path / "run", epochs=1, **quiet)
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert list(config["id2label"].values()) == ["2", "7", "10"]
+    assert config["label2id"] == {"2": 0, "7": 1, "10": 2}
 
 
 @pytest.mark.parametrize("tokenizer", ["nltk", "bpe"])

@@ -4,10 +4,11 @@ Four kinds can be trained: `word` (words and single punctuation marks), `pieces`
 the vocabulary is read as pieces of words), `bpe` (byte-level BPE, which gives back any text exactly) and `nltk` (the
 paper's `word_tokenize`). All number their tokens in Rust, save as JSON
 alone (`save_pretrained`), begin with [PAD]=0, [UNK]=1, [MASK]=2, and read a text as plain text: they add no
-token of their own, and "[PAD]" written in a document is punctuation and a word. (To fill masks, call a `word`
-or `bpe` tokenizer with `split_special_tokens=False`.)
+token of their own, and "[PAD]" written in a document is punctuation and a word. (To fill masks, call one with
+`split_special_tokens=False`; the file of a run of masked words says so, for the pipelines of transformers.)
 """
 
+import copy
 import json
 import re
 from collections import Counter
@@ -170,7 +171,21 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
     if isinstance(tokenizer, NltkTokenizer):
         tokenizer.split("")  # its sentence splitter must be here too
     _name_special_tokens(tokenizer, source)
+    if _is_ours(tokenizer):
+        tokenizer.split_special_tokens = True  # here a text is plain text, whatever pipelines should find in it
     return tokenizer
+
+
+def _is_ours(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether it was trained here: no other begins with these three tokens."""
+    return tokenizer.convert_tokens_to_ids([*SPECIAL_TOKENS.values()]) == [0, 1, 2]
+
+
+def finding_masks(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """The tokenizer as transformers' `fill-mask` needs it: "[MASK]" in a text is the mask, not a word."""
+    found = copy.copy(tokenizer)
+    found.split_special_tokens = False
+    return found
 
 
 def encode_batch(
@@ -251,12 +266,14 @@ class NltkTokenizer(TokenizersBackend):
     """Words split by NLTK in Python, then numbered by a Rust word-level model that splits at white space.
 
     `sentence_split`, saved with it, is how sentences were split before words: `punkt` or `rule`. Character
-    offsets refer to the words joined by spaces, not to the text. NLTK takes "[MASK]" apart always.
+    offsets refer to the words joined by spaces, not to the text.
     """
 
     def split(self, text: str) -> str:
-        """The words of `text`, joined by single spaces."""
-        return nltk_words(text, self.init_kwargs["sentence_split"])
+        """The words of `text`, joined by single spaces; NLTK would take "[MASK]" apart even where it is the mask."""
+        parts = [text] if self.split_special_tokens else text.split(self.mask_token)
+        words = (nltk_words(part, self.init_kwargs["sentence_split"]) for part in parts)
+        return f" {self.mask_token} ".join(words)
 
     def _encode_plus(self, text, text_pair=None, is_split_into_words=False, **options):
         def split(value):

@@ -136,6 +136,8 @@ class FastformerConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs):
         super().__post_init__(**kwargs)
+        if self.id2label is not None:  # transformers leaves the other direction to whoever gives one
+            self.label2id = {name: number for number, name in self.id2label.items()}
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f"hidden_size={self.hidden_size} is not divisible by num_attention_heads={self.num_attention_heads}"

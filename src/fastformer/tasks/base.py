@@ -214,6 +214,10 @@ class Task(ABC):
     def card(self, trained: "Trained", name: str) -> Card:
         """What the run's README says of this task."""
 
+    def tokenizer_to_save(self, trained: "Trained") -> "PreTrainedTokenizerBase":
+        """The tokenizer as other libraries should read it from the run's folder; by default the one that was used."""
+        return trained.tokenizer
+
     def pictures(self, trained: "Trained") -> Mapping[str, Callable[[Path], None]]:
         """What is drawn once a run is saved: file names in its folder, and what draws each; by default nothing."""
         return {}

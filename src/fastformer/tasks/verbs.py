@@ -80,7 +80,7 @@ def save(task: Task, trained: Trained, folder: Path) -> None:
     save_run(
         folder,
         trained.model,
-        trained.tokenizer,
+        task.tokenizer_to_save(trained),
         record={**trained.record, "files": list(pictures)},  # those that are written come to it by themselves
         metrics=trained.metrics,
         card=card,

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from fastformer.data.batches import PadCollator, Subset, pad_batch
 from fastformer.data.hold_out import hold_out
-from fastformer.data.tokenizers import encode_batch
+from fastformer.data.tokenizers import encode_batch, finding_masks
 from fastformer.engine.fit import Trained, Workspace, check_mixers, explained_configuration
 from fastformer.engine.inference import TextRunner
 from fastformer.errors import UserError
@@ -114,6 +114,10 @@ class MaskedWords(Task):
         """A model that fills in blanks."""
         return Filler(trained)
 
+    def tokenizer_to_save(self, trained: Trained) -> PreTrainedTokenizerBase:
+        """One that finds "[MASK]" in a text, for `pipeline("fill-mask", model=RUN)`."""
+        return finding_masks(trained.tokenizer)
+
     def card(self, trained: Trained, name: str) -> Card:
         """What the run's README says of this task."""
         return Card(
@@ -125,6 +129,13 @@ class MaskedWords(Task):
             usage=f"""```bash
 fastformer train classification --train labelled.csv --init {name} --output runs/classifier
 echo "A wonderful [MASK], the best this year." | fastformer predict {name} -
+```
+
+```python
+import fastformer
+from transformers import pipeline
+
+pipeline("fill-mask", model="{name}")("A wonderful [MASK], the best this year.")
 ```""",
         )
 
