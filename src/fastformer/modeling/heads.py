@@ -65,9 +65,8 @@ class FastformerForSequenceClassification(FastformerPreTrainedModel):
         **kwargs,
     ) -> SequenceClassifierOutput:
         """Logits (batch, num_labels), and the loss when `labels` are given; see `FastformerModel.forward`."""
-        if (
-            self.ngrams is not None and self.config.ngram_only and labels is None
-        ):  # whoever trains it further wants the encoder
+        alone = self.config.ngram_only and labels is None  # whoever trains it further wants the encoder
+        if self.ngrams is not None and alone:
             outputs, logits = BaseModelOutput(), self._ngram_logits(self.ngrams, input_ids, attention_mask)
         else:
             kwargs = {"pooled_only": True, **kwargs, "return_dict": True}
