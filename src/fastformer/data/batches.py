@@ -92,6 +92,8 @@ class Subset(Dataset):
     @property
     def labels(self) -> np.ndarray:
         """Labels in the order of `indices`."""
+        if self.texts.labels is None:
+            raise ValueError("these texts have no labels")
         return self.texts.labels[self.indices]
 
     @property

@@ -9,6 +9,7 @@ from fastformer.surroundings.progress import say
 
 VALIDATION_SHARE = 0.1
 MOST = 3  # times as many rows as wanted, no more, to keep rows of one time together
+By = Literal["time", "last time", "random"]
 # How rows to validate on were chosen, for model cards.
 CHOSEN = {
     None: "given",
@@ -23,7 +24,7 @@ class HeldOut(NamedTuple):
 
     train: np.ndarray
     validation: np.ndarray
-    by: Literal["time", "last time", "random"]
+    by: By
 
 
 def hold_out_latest(times: np.ndarray, seed: int, most: int | None = None) -> HeldOut:
@@ -47,7 +48,8 @@ def hold_out_latest(times: np.ndarray, seed: int, most: int | None = None) -> He
     changes = np.flatnonzero(np.diff(times[order]) > 0) + 1
     possible = changes[count - changes <= MOST * wanted]
     draw = np.random.default_rng([seed, 1])
-    cut, by = count - wanted, "time"
+    cut = count - wanted
+    by: By = "time"
     if not len(changes):
         order, by = draw.permutation(count), "random"
     elif not len(possible):

@@ -128,7 +128,7 @@ def _load() -> dict[str, list[tuple[str, str]]]:
 def _build() -> dict[str, list[tuple[str, str]]]:
     """All splits together: what the training rows hold decides what the others may."""
     seen: set[int] = set()
-    corpus = {}
+    corpus: dict[str, list[tuple[str, str]]] = {}
     collecting = gc.isenabled()
     gc.disable()  # syntax trees are millions of objects but no cycles: looking for some takes as long as parsing
     try:
@@ -184,7 +184,10 @@ def _modules(library: str) -> list[tuple[str, str]]:
     return sorted(found, key=lambda item: _hash(item[0]))
 
 
-def _walk(node: ast.AST, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+_Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _walk(node: _Documented, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     """(qualified name, docstring) of a module, class or function and of the classes and methods in its body."""
     text = ast.get_docstring(node, clean=False)
     if text:

@@ -15,11 +15,11 @@ import re
 import sys
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from shutil import copyfileobj
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from fastformer.data.keeping import KeepingColumns
 from fastformer.errors import UserError, extra
@@ -27,6 +27,7 @@ from fastformer.errors import UserError, extra
 Format = Literal["csv", "tsv", "jsonl", "json", "parquet", "lines"]
 STANDARD_INPUT = "standard input"  # what errors call it
 Record = tuple[str, *tuple[Any, ...]]  # where, one text or several, label; none is checked yet
+Bytes: TypeAlias = "io.BufferedReader[Any] | io.BufferedRandom"  # an open file that can be looked into: it has `peek`
 Choose = Callable[[list[str]], tuple[str | None, ...]]  # the columns found -> text column or columns, label column
 
 _FORMATS: dict[str, Format] = {
@@ -61,11 +62,11 @@ def is_table(name: str) -> bool:
     return _FORMATS.get(Path(name.lower().removesuffix(".gz")).suffix, "lines") != "lines"
 
 
-def standard_input() -> io.BufferedReader:
+def standard_input() -> Bytes:
     """The bytes of standard input, which may be closed."""
     if sys.stdin is None:
         raise UserError("standard input is closed; give a file in place of -, or pipe the text in")
-    stream = sys.stdin.buffer
+    stream: Any = sys.stdin.buffer  # buffered already, unless Python runs with -u
     return stream if hasattr(stream, "peek") else io.BufferedReader(stream)
 
 
@@ -86,26 +87,28 @@ def guard(name: str, records: Iterator[Record]) -> Iterator[Record]:
 
 def read_file(name: str, format: Format, choose: Choose, with_label: bool) -> Iterator[Record]:
     """The records of a file, plain or .gz."""
-    with ExitStack() as stack:
-        file = stack.enter_context(opened(name))
-        if name.lower().endswith(".gz") and format == "parquet":  # is read back to front
-            unzipped = stack.enter_context(tempfile.TemporaryFile())
-            copyfileobj(file, unzipped, _BUFFER)
-            unzipped.seek(0)
-            file = unzipped
+    with opened(name, back_to_front=format == "parquet") as file:
         yield from read_stream(file, name, format, choose, with_label)
 
 
 @contextmanager
-def opened(name: str) -> Iterator[io.BufferedReader]:
-    """The bytes of a file, plain or .gz."""
-    with open(name, "rb", buffering=_BUFFER) as file:
-        yield io.BufferedReader(gzip.GzipFile(fileobj=file), _BUFFER) if name.lower().endswith(".gz") else file
+def opened(name: str, back_to_front: bool = False) -> Iterator[Bytes]:
+    """The bytes of a file, plain or .gz. What is read back to front, as Parquet is, is decompressed aside first."""
+    with io.BufferedReader(io.FileIO(name), _BUFFER) as file:
+        if not name.lower().endswith(".gz"):
+            yield file
+            return
+        unzipped = io.BufferedReader(gzip.GzipFile(fileobj=file), _BUFFER)
+        if not back_to_front:
+            yield unzipped
+            return
+        with tempfile.TemporaryFile() as aside:
+            copyfileobj(unzipped, aside, _BUFFER)
+            aside.seek(0)
+            yield aside
 
 
-def read_stream(
-    file: io.BufferedReader, name: str, format: Format, choose: Choose, with_label: bool
-) -> Iterator[Record]:
+def read_stream(file: Bytes, name: str, format: Format, choose: Choose, with_label: bool) -> Iterator[Record]:
     """The records of an open file, from where it stands."""
     start = file.peek(1).removeprefix(_BOM)
     if not start:
@@ -145,7 +148,7 @@ def read_folder(folder: Path) -> Iterator[Record]:
 # ---- formats of files ------------------------------------------------------------------------------------------------
 
 
-def decode(file: io.BufferedReader, name: str) -> Iterator[str]:
+def decode(file: Iterable[bytes], name: str) -> Iterator[str]:
     """The lines of an open file as text."""
     for number, line in enumerate(file, 1):
         try:
@@ -155,7 +158,7 @@ def decode(file: io.BufferedReader, name: str) -> Iterator[str]:
         yield text
 
 
-def _read_csv(file: io.BufferedReader, name: str, delimiter: str, choose: Choose) -> Iterator[Record]:
+def _read_csv(file: Bytes, name: str, delimiter: str, choose: Choose) -> Iterator[Record]:
     reader = csv.reader(decode(file, name), delimiter=delimiter, strict=True)
     start, header = 1, None  # `start` is the first line of the row at hand, which may span several
     try:
@@ -183,7 +186,7 @@ def _read_csv(file: io.BufferedReader, name: str, delimiter: str, choose: Choose
         ) from None
 
 
-def _read_jsonl(file: io.BufferedReader, name: str, choose: Choose) -> Iterator[Record]:
+def _read_jsonl(file: Bytes, name: str, choose: Choose) -> Iterator[Record]:
     pick = picker(choose)
     for number, line in enumerate(decode(file, name), 1):
         try:
@@ -198,7 +201,7 @@ def _read_jsonl(file: io.BufferedReader, name: str, choose: Choose) -> Iterator[
         yield pick(f"{name}, line {number}", record)
 
 
-def _read_array(file: io.BufferedReader, name: str, choose: Choose) -> Iterator[Record]:
+def _read_array(file: Bytes, name: str, choose: Choose) -> Iterator[Record]:
     """The objects of one JSON array, each decoded from a window of text that grows only while the object is cut off."""
     pick = picker(choose)
     decoder = json.JSONDecoder()
@@ -237,8 +240,10 @@ def picker(choose: Choose) -> Callable[[str, Any], Record]:
         columns = columns or choose(list(record))
         if isinstance(choose, KeepingColumns):
             choose.object = record
-        *texts, label = map(record.get, columns)
-        return where, *(whole_characters(text) if type(text) is str else text for text in texts), label
+        values: list[Any] = [record.get(column) for column in columns]
+        *texts, label = values
+        texts = [whole_characters(text) if type(text) is str else text for text in texts]
+        return where, *texts, label
 
     return pick
 
@@ -253,7 +258,7 @@ def whole_characters(text: str) -> str:
     return text
 
 
-def _read_parquet(file: io.BufferedReader, name: str, choose: Choose) -> Iterator[Record]:
+def _read_parquet(file: Bytes, name: str, choose: Choose) -> Iterator[Record]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -326,14 +331,14 @@ def _distinct(chosen: tuple[str | None, ...]) -> list[str]:
 def _number_rows(name: str, batches: Iterator[dict], chosen: tuple[str | None, ...], schema: Any) -> Iterator[Record]:
     """The rows of column batches, with the class numbers of `datasets` turned into their names."""
     *texts, label = chosen
-    names = None
+    names: list[str] = []
     if label is not None and b"huggingface" in (schema.metadata or {}):
         with extra("hub"):
             from datasets import ClassLabel, Features
 
         feature = Features.from_arrow_schema(schema)[label]
         feature = getattr(feature, "feature", feature)  # of a list: what it is a list of
-        names = feature.names if isinstance(feature, ClassLabel) else None
+        names = feature.names if isinstance(feature, ClassLabel) else []
 
     def named(value: Any) -> Any:
         if isinstance(value, list):

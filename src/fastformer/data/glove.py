@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from io import BufferedReader
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -114,7 +115,8 @@ def _open(path: Path, width: int) -> Iterator[Iterable[bytes]]:
                 yield BufferedReader(gzip.GzipFile(fileobj=file), 1 << 20)
             elif magic == b"PK\x03\x04":
                 with zipfile.ZipFile(file) as archive:
-                    yield BufferedReader(archive.open(_member(archive, path, width)), 1 << 20)
+                    member: Any = archive.open(_member(archive, path, width))  # typed as less than a reader needs
+                    yield BufferedReader(member, 1 << 20)
             else:
                 yield file
     except (OSError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError) as error:

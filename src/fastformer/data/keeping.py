@@ -83,8 +83,8 @@ class KeepingColumns:
                 yield where, *values
                 continue
             kept, rest = values[: len(self._kept)], values[len(self._kept) :]
-            whole = self.object if self.keep.everything else None
-            self.fields = whole or dict(zip(self._kept, kept, strict=True))
+            every = self.object if self.keep.everything else None
+            self.fields = every or dict(zip(self._kept, kept, strict=True))
             yield where, *rest
 
 
@@ -117,7 +117,7 @@ def carrying(
             yield example
 
     if hasattr(examples, "fields"):
-        pairs = zip(examples.fields(keep), predict(examples), strict=True)
+        pairs: Iterator[tuple[Fields, Fields]] = zip(examples.fields(keep), predict(examples), strict=True)
     else:
         pairs = ((waiting.popleft(), answer) for answer in predict(noted()))
     for fields, answer in pairs:

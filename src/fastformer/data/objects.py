@@ -3,17 +3,12 @@
 `tables.py` reads one text and one label a row; this is for tasks whose rows have lists and several fields.
 """
 
-import gzip
-import io
 import json
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
-from shutil import copyfileobj
 from typing import Any
 
-from fastformer.data.formats import decode, format_of, guard, kind_of, opened, standard_input
+from fastformer.data.formats import Bytes, decode, format_of, guard, kind_of, opened, standard_input
 from fastformer.errors import UserError
 
 ROWS_AT_ONCE = 256  # of Parquet, in memory at a time
@@ -57,14 +52,8 @@ def _read(
     format = format_of(source)
     if format not in ("jsonl", "json", "parquet"):
         raise UserError(f"{source}: rows with lists are read from .jsonl or .parquet (and .gz); convert the file")
-    with ExitStack() as stack:
-        file = stack.enter_context(opened(source))
+    with opened(source, back_to_front=format == "parquet") as file:
         if format == "parquet":
-            if source.lower().endswith(".gz"):  # Parquet is read back to front
-                unzipped = stack.enter_context(tempfile.TemporaryFile())
-                copyfileobj(file, unzipped)
-                unzipped.seek(0)
-                file = unzipped
             rows = _read_parquet(file, name, (*needed, *first), optional)
         else:
             rows = _checked(_read_lines(file, name), needed, first)
@@ -79,7 +68,7 @@ def _at_least_one(name: str, rows: Iterator[Object]) -> Iterator[Object]:
         raise UserError(f"{name}: no rows; give a file with at least one")
 
 
-def _read_lines(file: io.BufferedReader | gzip.GzipFile, name: str) -> Iterator[tuple[str, Any]]:
+def _read_lines(file: Bytes, name: str) -> Iterator[tuple[str, Any]]:
     for number, line in enumerate(decode(file, name), 1):
         if line.isspace():
             continue

@@ -175,7 +175,7 @@ def _read_imdb(folder: Path, choose: Choose) -> Iterator[Record]:
             continue
         with open(path, "rb") as file:
             values = {"text": "".join(decode(file, str(path))), "rating": rated[1], "folder": path.parent.name}
-        yield str(path), *map(values.get, chosen)
+        yield (str(path), *(values.get(column or "") for column in chosen))
     left_out.say(folder, number, "files")
 
 
@@ -211,7 +211,7 @@ def _read_mind(files: list[Path], choose: Choose) -> Iterator[Record]:
                     body = body_of(values["id"]) if body_of and "text" in chosen else None
                     without_body += body_of is not None and not body
                     values["text"] = body or "\n".join(filter(None, (values["title"], values["abstract"])))
-                    yield f"{path}, line {line_number}", *map(values.get, chosen)
+                    yield (f"{path}, line {line_number}", *(values.get(column or "") for column in chosen))
     source = files[0] if len(files) == 1 else files[0].parent.parent
     left_out.say(source, number, "lines")
     if without_body and "text" in chosen:

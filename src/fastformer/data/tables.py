@@ -286,7 +286,7 @@ def _open(
     keeping: KeepingColumns | None = None,
 ) -> Iterator[Record]:
     """The records of `source`, with text and label columns chosen, and those to keep before them."""
-    choose = partial(_choose_columns, called(source), text_column, label_column, with_label)
+    choose: Choose = partial(_choose_columns, called(source), text_column, label_column, with_label)
     choose = keeping.beside(choose) if keeping else choose
     if not isinstance(source, str | Path):
         pick = picker(choose)

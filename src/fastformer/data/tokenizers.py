@@ -25,6 +25,7 @@ from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBas
 from fastformer.data import word_ids
 from fastformer.errors import UserError, extra
 
+SentenceSplit = Literal["punkt", "rule"]
 KINDS = ("word", "pieces", "bpe", "nltk")
 CONTINUED = "##"  # before a piece that does not begin a word
 _LONGEST_PIECE = 5
@@ -60,7 +61,7 @@ _BYTE_RUNS = "|".join(
 
 
 def train_tokenizer(
-    kind: Literal["word", "pieces", "bpe", "nltk"],
+    kind: str,
     texts: Iterable[str],
     *,
     vocab_size: int,
@@ -69,6 +70,7 @@ def train_tokenizer(
 ) -> TokenizersBackend:
     """Train a tokenizer on `texts`, read once and never held in memory together.
 
+    kind: `word`, `pieces`, `bpe` or `nltk`.
     vocab_size: most tokens to keep, the three special ones included; the frequent win.
     min_frequency: a word (`bpe`: a pair to merge) seen less often is left out, so that [UNK] is seen in training.
     lowercase: for `word`, `pieces` and `nltk`; `bpe` keeps the text as it is.
@@ -101,7 +103,8 @@ def train_tokenizer(
         backend.pre_tokenizer = _split(_WORDS)
     elif kind == "nltk":
         tokenizer_class = NltkTokenizer
-        settings["sentence_split"] = sentence_split = "punkt" if _punkt() else "rule"
+        sentence_split: SentenceSplit = "punkt" if _punkt() else "rule"
+        settings["sentence_split"] = sentence_split
         batches = ([nltk_words(text, sentence_split) for text in batch] for batch in batches)
         backend.normalizer = normalizers.Sequence(lower)
         backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -245,7 +248,7 @@ def rust_encodings(
     encode = backend.encode_batch if offsets else backend.encode_batch_fast
     for encoding in encode(batch, add_special_tokens=False):
         cut = max_length is not None and len(encoding) > max_length - extra
-        if cut:
+        if max_length is not None and cut:
             encoding.truncate(max_length - extra, direction=tokenizer.truncation_side)
         yield backend.post_process(encoding) if extra else encoding, cut
 
@@ -295,10 +298,10 @@ class _NltkConfig(PreTrainedConfig):
 AutoTokenizer.register(_NltkConfig, NltkTokenizer, exist_ok=True)
 
 
-def nltk_words(text: str, sentence_split: Literal["punkt", "rule"]) -> str:
+def nltk_words(text: str, sentence_split: SentenceSplit) -> str:
     """NLTK's `word_tokenize(text)`, joined by spaces, with sentences split by punkt or by a simple rule."""
     if sentence_split == "rule":
-        sentences = split_sentences(text)
+        sentences: Iterable[str] = split_sentences(text)
     elif punkt := _punkt():
         sentences = punkt(text)
     else:

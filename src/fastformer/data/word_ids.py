@@ -95,19 +95,19 @@ class WordIds:
         bounds = np.searchsorted(starts, ends_of_texts)
         if counts is not None:
             bounds = np.concatenate([[0], counts.cumsum()])[bounds]
-        bounds = [0, *bounds.tolist()]
-        return [ids[start:end] for start, end in pairwise(bounds)]
+        return [ids[start:end] for start, end in pairwise([0, *bounds.tolist()])]
 
     def _ask(self, data, written, starts, ends, is_piece, encode: Encode) -> list[list[int]]:
         """The ids of words that are not in the table, by the model alone, and of pieces, by the whole tokenizer."""
-        answers: list[list[int] | None] = []
+        answers: list[list[int]] = []
         waiting: dict[bytes, list[int]] = {}  # pieces to encode -> places in `answers`
         for start, end, piece in zip(starts.tolist(), ends.tolist(), is_piece.tolist(), strict=True):
             if not piece:
                 answers.append([token.id for token in self.model.tokenize(written[start:end].decode())])
                 continue
-            answers.append(self._pieces.get(data[start:end]))
-            if answers[-1] is None:
+            known = self._pieces.get(data[start:end])
+            answers.append([] if known is None else known)
+            if known is None:
                 waiting.setdefault(data[start:end], []).append(len(answers) - 1)
         for (piece, places), found in zip(waiting.items(), encode([piece.decode() for piece in waiting]), strict=True):
             for place in places:
@@ -174,10 +174,9 @@ def _tokens(data: bytes, lower: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarr
     low = np.frombuffer(lower, np.uint8)
     _take_clitics(low, word, first, last)
 
-    odd = [np.flatnonzero((kind[:-1] == _DIGIT) & (kind[1:] == _LETTER)), _points(low, kind)]
+    odd = np.concatenate([np.flatnonzero((kind[:-1] == _DIGIT) & (kind[1:] == _LETTER)), _points(low, kind)])
     if not data.isascii():
-        odd.append(np.flatnonzero(kind == _OTHER))
-    odd = np.concatenate(odd)
+        odd = np.concatenate([odd, np.flatnonzero(kind == _OTHER)])
     while True:
         begins = _take_pieces(kind, odd, first, last)
         starts, ends = np.flatnonzero(first), np.flatnonzero(last) + 1
