@@ -54,7 +54,7 @@ class TextRunner:
 
     def notes(self) -> Iterator[str]:
         """How many texts were longer than the model's maximum, if any were."""
-        if self.cut:
+        if self.cut and self.max_length is not None:
             yield cut_note(self.cut, self.max_length)
 
     def _run(self, texts: list[str], output: Callable[..., Tensor], each: Callable) -> list[np.ndarray]:
@@ -77,11 +77,10 @@ class TextRunner:
         # A text that fills more than a batch takes its memory, so it has all cores to itself.
         alone = int((lengths > BATCH_TOKENS).sum())  # the longest come first
         found = [*_in_turn(run, batches[:alone]), *each(run, batches[alone:])]
-        results: list[np.ndarray | None] = [None] * len(texts)
+        answers: dict[int, np.ndarray] = {}
         for batch, rows in zip(batches, found, strict=True):
-            for index, row in zip(batch, rows, strict=True):
-                results[index] = row
-        return results
+            answers.update(zip(batch.tolist(), rows, strict=True))
+        return [answers[index] for index in range(len(texts))]
 
 
 def cut_note(cut: int, longest: int, what: str = "texts", total: int | None = None) -> str:

@@ -22,11 +22,12 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from fastformer.errors import UserError
 
 _ABSENT = object()
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,13 @@ class TrainingSettings:
     seed: int = option(0, "Random seed: the same seed gives the same model.", least=0, most=2**32 - 1)
 
 
+def settled(value: Value | None) -> Value:
+    """A setting that may be None in a preset, where it has to be settled by now."""
+    if value is None:
+        raise ValueError("epochs, batch_size and learning_rate must be settled before training")
+    return value
+
+
 @dataclass(frozen=True, kw_only=True)
 class TaskSettings:
     """What every task has."""
@@ -78,7 +86,9 @@ class TaskSettings:
 
     def with_options(self, **given: Any) -> Self:
         """A copy with every setting that is given (not None): of the task, of its `training`, or keys of `model`."""
-        own, training, known = {}, {}, {one.name for one in fields(self)}
+        own: dict[str, Any] = {}
+        training: dict[str, Any] = {}
+        known = {one.name for one in fields(self)}
         for name, value in given.items():
             if name not in known | set(_TRAINING):
                 raise UserError(unknown("setting", name, sorted(known | set(_TRAINING))))
@@ -103,7 +113,7 @@ class TaskSettings:
     def from_record(cls, record: Mapping[str, Any]) -> Self:
         """The settings that a run.json tells of; keys of other versions are passed over."""
         places = {"settings": record["settings"], "data": record.get("data", {}), "record": record}
-        found = {}
+        found: dict[str, Any] = {}
         for one in fields(cls):
             where, key = _place(one)
             if key in places[where]:
@@ -188,7 +198,7 @@ class Presets(Mapping[str, dict[str, Any]]):
             raise UserError(unknown("setting", name, sorted(known)))
         keys = {name: value for name, value in keys.items() if name in known}
         keys = {name: tuple(value) if isinstance(value, list) else value for name, value in keys.items()}
-        training = {
+        training: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in keys.pop("training", {}).items()
         }
         for name in training.keys() - _TRAINING.keys():

@@ -10,6 +10,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,14 @@ from transformers import (
     PrinterCallback,
     Trainer,
     TrainerCallback,
+    TrainerControl,
     TrainingArguments,
 )
 
 from fastformer.data.batches import LengthBuckets, token_budget_batches
 from fastformer.engine.inference import BATCH_TOKENS
 from fastformer.engine.optimizer import DenseAndRowAdam
-from fastformer.engine.settings import TrainingSettings
+from fastformer.engine.settings import TrainingSettings, settled
 from fastformer.errors import Interrupted, UserError
 from fastformer.modeling.encoder import BigramEmbedding
 from fastformer.runs.folder import last_complete_checkpoint
@@ -98,8 +100,8 @@ def train_model(
         table.sparse = True
     optimizer = DenseAndRowAdam(
         model,
-        lr=settings.learning_rate,
-        betas=tuple(settings.betas),
+        lr=settled(settings.learning_rate),
+        betas=settings.betas,
         weight_decay=settings.weight_decay,
         rates=_rates(model, settings),
     )
@@ -164,6 +166,8 @@ class _BucketTrainer(Trainer):
     the library cannot measure it.
     """
 
+    control: TrainerControl
+
     def __init__(self, settings: TrainingSettings, score: Callable | None, **options):
         super().__init__(**options)
         self.settings, self.score = settings, score
@@ -179,7 +183,7 @@ class _BucketTrainer(Trainer):
     def get_train_dataloader(self) -> DataLoader:
         settings = self.settings
         by_tokens = settings.fill_by == "tokens"
-        batches = LengthBuckets(self.train_dataset.lengths, settings.batch_size, settings.seed, by_tokens)
+        batches = LengthBuckets(self.train_dataset.lengths, settled(settings.batch_size), settings.seed, by_tokens)
         batches.on_epoch = getattr(self.train_dataset, "set_epoch", None)
         return self._loader(self.train_dataset, batches)
 
@@ -204,7 +208,8 @@ class _Watch(TrainerCallback):
         self.show, self.folder, self.started, self.last_save = show, folder, started, time.monotonic()
         self.shown = shown  # a bar has room for one score
         self.stopped = self.stopped_within_epoch = False
-        self.bar = self.advance = None
+        self.bar: AbstractContextManager[Callable[..., None]] | None = None
+        self.advance: Callable[..., None]  # once training begins
         self.note = ""
 
     def __enter__(self) -> None:
@@ -230,8 +235,8 @@ class _Watch(TrainerCallback):
             self.bar.__exit__(*error)
 
     def on_train_begin(self, args, state, control, **kwargs):
-        self.bar = progress_bar("Training", total=state.max_steps, show=self.show)
-        self.advance = self.bar.__enter__()
+        bar = progress_bar("Training", total=state.max_steps, show=self.show)
+        self.bar, self.advance = bar, bar.__enter__()
         self.advance(state.global_step)
 
     def on_step_end(self, args, state, control, **kwargs):

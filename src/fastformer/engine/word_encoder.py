@@ -32,7 +32,8 @@ from fastformer.surroundings.progress import progress_bar, quiet_libraries, say
 _READ = (".safetensors", ".json", ".txt", ".model")  # the files that decide what the vectors are
 _BATCH_TOKENS = 2048
 _LONGEST = 64  # tokens of a word that are read; a vocabulary may hold a line of dashes
-_POOLINGS = {"mean": "mean", "mean_tokens": "mean", "cls": "first", "cls_token": "first"}
+Pooling = Literal["mean", "first"]
+_POOLINGS: dict[str, Pooling] = {"mean": "mean", "mean_tokens": "mean", "cls": "first", "cls_token": "first"}
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class EncoderFolder:
     """Where an encoder's configuration and weights are, and how it makes one vector of a text."""
 
     folder: Path
-    pooling: Literal["mean", "first"] = "mean"
+    pooling: Pooling = "mean"
     normalize: bool = False
 
 
@@ -48,7 +49,8 @@ def open_encoder(folder: Path) -> EncoderFolder:
     """Look at a folder without loading the model, and say what is missing."""
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; give one with a transformers encoder that save_pretrained wrote")
-    pooling, normalize, home = "mean", False, folder
+    pooling: Pooling = "mean"
+    normalize, home = False, folder
     if (folder / "modules.json").is_file():
         for module in _read_json(folder / "modules.json"):
             kind = str(module.get("type", "")).rpartition(".")[2]
