@@ -3,14 +3,13 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fastformer.data.batches import EncodedTexts, Subset
 from fastformer.errors import UserError
 from fastformer.runs.folder import CHECKPOINT_MARK, last_complete_checkpoint
 from fastformer.surroundings.files import write_json
@@ -71,20 +70,7 @@ def _check_same_settings(checkpoints: Path, settings: dict[str, Any]) -> None:
             )
 
 
-def check_same_data(
-    checkpoints: Path, training: Subset, validating: Subset, resume: bool, unlabelled: EncodedTexts | None = None
-) -> None:
-    """Remember a fingerprint of the encoded data; refuse to resume on other data."""
-    parts = {"train": training, "validation": validating}
-    arrays = {
-        name: (part.indices, part.texts.offsets, part.texts.labels, part.texts.tokens) for name, part in parts.items()
-    }
-    if unlabelled is not None:
-        arrays["unlabelled"] = (unlabelled.offsets, unlabelled.tokens)
-    check_same_arrays(checkpoints, arrays, resume)
-
-
-def check_same_arrays(checkpoints: Path, parts: dict[str, Sequence[np.ndarray]], resume: bool) -> None:
+def check_same_arrays(checkpoints: Path, parts: Mapping[str, Sequence[np.ndarray]], resume: bool) -> None:
     """Remember a fingerprint of the arrays that each part of the data consists of; refuse to resume on others."""
     path = checkpoints / "data.json"
     fingerprint = {name: _fingerprint(arrays) for name, arrays in parts.items()}
