@@ -14,7 +14,8 @@ from typing import TypeVar
 
 import torch
 
-Item, Result = TypeVar("Item"), TypeVar("Result")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 # glibc's <malloc.h>
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -58,6 +59,7 @@ def progress_bar(title: str, total: int | None = None, show: bool = True) -> Ite
         task = bar.add_task(title, total=total, note="")
 
         def advance(count: int = 1, note: str | None = None) -> None:
-            bar.update(task, advance=count, **({} if note is None else {"note": note}))
+            fields: dict[str, Any] = {} if note is None else {"note": note}
+            bar.update(task, advance=count, **fields)
 
         yield advance
