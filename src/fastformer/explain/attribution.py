@@ -60,11 +60,12 @@ def token_weights(model: FastformerForSequenceClassification, ids: np.ndarray) -
     if model.config.ngram_only:  # the encoder is there, but nothing that it says is heard
         return Weights(None, None, None)
     encoder = model.fastformer
+    pooler: nn.Module = encoder.pooler
     weighs = all(hasattr(layer.mixer, "forward_with_weights") for layer in encoder.layers) and len(encoder.layers) > 0
     inputs = _inputs(model, [ids])
     with torch.inference_mode():
         output = encoder(**inputs, output_attentions=weighs)
-        pooling = encoder.pooler.weights(output.last_hidden_state, inputs["attention_mask"].bool())
+        pooling = pooler.weights(output.last_hidden_state, inputs["attention_mask"].bool())
     pooling = pooling[0, : len(ids)].float().cpu().numpy()
     if not weighs:
         return Weights(pooling, None, None)

@@ -55,7 +55,7 @@ def _heading(explanation: Explanation) -> str:
 
 def _notes(explanation: Explanation) -> list[str]:
     notes = []
-    predicted = explanation.prediction if isinstance(explanation.prediction, list) else [explanation.prediction]
+    predicted = explanation.prediction if isinstance(explanation.prediction, list) else [str(explanation.prediction)]
     if explanation.label is not None and explanation.label not in predicted:
         names = ", ".join(f"{safe(name)} ({safe(percent(explanation.probabilities[name]))})" for name in predicted)
         notes.append(f"This is not what the model predicts: {names or 'no label at all'}.")

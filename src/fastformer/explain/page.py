@@ -93,7 +93,8 @@ def _shade(value: float, largest: float) -> str:
 def _text(explanation: Explanation, pieces: list[Piece], effects: np.ndarray, largest: float) -> str:
     """The text as it is, every piece in a span with its shade; what was not read in grey."""
     text = explanation.text
-    parts, at = [], 0
+    parts: list[str] = []
+    at = 0
     for piece, effect in zip(pieces, effects.tolist(), strict=True):
         unread = not parts and explanation.cut  # cut at its beginning, as some foreign tokenizers do
         parts.append(_between(text[at : piece.start], unread))
@@ -132,7 +133,7 @@ def _controls(explanation: Explanation) -> str:
 def _views(explanation: Explanation) -> list[tuple[str, np.ndarray]]:
     """What the text can be shaded by: arrays (layers, heads, tokens)."""
     views = [("Effect", explanation.effect[None, None])]
-    if explanation.global_query is not None:
+    if explanation.global_query is not None and explanation.global_key is not None:
         views += [("Global query", explanation.global_query), ("Global key", explanation.global_key)]
     if explanation.pooling is not None:
         views.append(("Pooling", explanation.pooling[None, None]))
