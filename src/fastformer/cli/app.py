@@ -87,7 +87,10 @@ def main() -> None:
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # files are UTF-8 on every system; a terminal shows what it can
-            stream.reconfigure(**({"errors": "backslashreplace"} if stream.isatty() else {"encoding": "utf-8"}))
+            if stream.isatty():
+                stream.reconfigure(errors="backslashreplace")
+            else:
+                stream.reconfigure(encoding="utf-8")
     try:
         app()
     except UserError as error:
