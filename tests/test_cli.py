@@ -2,6 +2,7 @@
 
 import io
 import json
+import subprocess
 import sys
 
 import numpy as np
@@ -48,6 +49,23 @@ def test_what_goes_to_a_file_is_utf_8_on_every_system(monkeypatch):
     assert out.encoding == "utf-8"
     out.flush()
     assert "╭" in out.buffer.getvalue().decode("utf-8")
+
+
+@pytest.mark.parametrize("module", ["typer", "fastformer.cli.train", "torch"])
+def test_control_c_during_imports_is_one_line(module, tmp_path):
+    code = f"""
+import signal, sys
+class Press:
+    def find_spec(self, name, *more):
+        if name == {module!r}:
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Press())
+sys.argv = ["fastformer", "predict", {str(tmp_path)!r}]
+from fastformer.cli import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (130, "fastformer: stopped\n")
 
 
 def test_train_then_evaluate_as_json(fastformer, files, tmp_path):  # noqa: F811

@@ -250,7 +250,9 @@ class TestVerbs:
         run = open_run(export_folder)
         assert run.record["export"] == {"format": "onnx", "int8": False}
         assert run.load_metrics()["test"] == open_run(run_folder).load_metrics()["test"]
-        assert "fastformer predict animals-onnx" in (export_folder / "README.md").read_text()
+        card = (export_folder / "README.md").read_text()
+        assert "fastformer predict animals-onnx" in card
+        assert "tags: [fastformer, onnx]" in card
 
 
 class TestCommand:
@@ -322,6 +324,11 @@ class TestCommand:
         (broken / "model.onnx").unlink()
         self.refused(fastformer("predict", broken, "-", stdin="a cat\n"), "model.onnx: cannot be loaded")
 
-    def test_the_estimator_wants_the_run(self, export_folder):
-        with pytest.raises(UserError, match="is an export"):
-            TextClassifier.load(export_folder)
+    def test_the_estimator_answers_with_it(self, run_folder, export_folder, tmp_path):  # noqa: F811
+        texts = [text for text, _ in make_rows(20, 5)]
+        ours, theirs = (TextClassifier.load(folder) for folder in (run_folder, export_folder))
+        np.testing.assert_allclose(theirs.predict_proba(texts), ours.predict_proba(texts), atol=1e-4)
+        with pytest.raises(UserError, match="an export cannot be saved again"):
+            theirs.save(tmp_path / "again")
+        with pytest.raises(UserError, match="an export cannot be explained"):
+            theirs.explain("a cat")

@@ -92,6 +92,20 @@ def test_several_ads_at_once(store):
     assert store.score_all("ann", []) == []
 
 
+def test_a_list_where_a_text_should_be_is_one_line(store):
+    for call in (
+        lambda: store.add("ann", ["bought a cat", "bought a dog"]),
+        lambda: store.score("ann", ["otter for sale"]),
+        lambda: store.score_all("ann", ["otter for sale", None]),
+    ):
+        with pytest.raises(UserError, match="must be a string, not a "):
+            call()
+    for call in (lambda: store.add(["ann"], "bought a cat"), lambda: store.score(["ann"], "otter for sale")):
+        with pytest.raises(UserError, match="a user must be a name or a number, not a list"):
+            call()
+    assert not store.users
+
+
 def test_memory_is_bounded(run):
     store = BehaviorStore.open(run, max_items=3, max_users=2)
     for number in range(10):

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import fastformer
 import fastformer.engine.training
-from fastformer.cli import app
+from fastformer.cli.app import app
 from fastformer.errors import Interrupted, UserError
 from fastformer.modeling import FastformerForConversion
 from fastformer.runs.folder import open_run

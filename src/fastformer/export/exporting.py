@@ -217,7 +217,7 @@ def _card(run: Run, name: str, result: dict[str, Any], evaluated_on: str | None)
         "---",
         "library_name: fastformer",
         "pipeline_tag: text-classification",
-        f"tags: [fastformer, {run.record['mixer']}, onnx]",
+        f"tags: [{', '.join(dict.fromkeys(('fastformer', run.record['mixer'], 'onnx')))}]",
         "---",
         "",
         f"# {name}",

@@ -104,6 +104,8 @@ def test_an_ensemble_is_the_average_of_its_runs(runs, clicks, tmp_path):
         ensemble([folder, parts[0]], tmp_path / "nested")
     with pytest.raises(UserError, match="at least two"):
         ensemble(parts[:1], tmp_path / "one")
+    with pytest.raises(UserError, match="is given twice"):
+        ensemble([parts[0], parts[1], parts[0].parent / "." / parts[0].name], tmp_path / "twice")
     with pytest.raises(UserError, match="holds a finished run"):
         ensemble(parts, folder)
 

@@ -66,22 +66,20 @@ class _TextEstimator(BaseEstimator):
 
         A finished run that is there is kept unless `overwrite`.
         """
-        check_is_fitted(self, "model_")
+        self._need_run("saved again")
         folder = claim_output(folder, resume=False, overwrite=overwrite)
         trained = self._predictor.trained
         save(get_task(TASK), replace(trained, record={**trained.record, "estimator": self.get_params()}), folder)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """Load a run folder, saved here or trained on the command line."""
+        """Load a run folder, saved here or trained on the command line, or an export of one."""
         run = open_run(folder)
         if run.task != TASK:
             raise UserError(f"{folder}: this run is for {run.task}; {cls.__name__} loads runs of {TASK} only")
         predicts = "numbers" if run.record.get("label_kind") == "number" else "labels"
         if predicts != cls._predicts:
             raise UserError(f"{folder}: this run predicts {predicts}; load it with {_LOADERS[predicts]}")
-        if run.is_export:
-            raise UserError(f"{folder}: is an export, which cannot be saved again; load the run that it was made from")
         self = cls(**run.record.get("estimator", {"mixer": run.record["mixer"], "preset": run.record["preset"]}))
         self._take(get_task(TASK).load(run))
         return self
@@ -114,6 +112,12 @@ class _TextEstimator(BaseEstimator):
     def _take(self, predictor: Classifier) -> None:
         self._predictor, self.model_, self.tokenizer_ = predictor, predictor.model, predictor.tokenizer
 
+    def _need_run(self, done: str) -> None:
+        """An export answers, and that is all it does."""
+        check_is_fitted(self, "model_")
+        if (run := self._predictor.trained.run) is not None and run.is_export:
+            raise UserError(f"{run.folder}: an export cannot be {done}; load the run that it was made from")
+
     @property
     def _space(self) -> LabelSpace:
         return self._predictor.space
@@ -125,7 +129,7 @@ class _TextEstimator(BaseEstimator):
         return np.stack(logits) if logits else np.zeros((0, self._space.size), dtype=np.float32)
 
     def _explain(self, text: str, label: str | None, baseline: str) -> Explanation:
-        check_is_fitted(self, "model_")
+        self._need_run("explained")
         if not isinstance(text, str):
             raise ValueError(f"explain takes one text, a string, not a {type(text).__name__}")
         parts = self.model_, self.tokenizer_, self._space

@@ -15,7 +15,7 @@ import hashlib
 import json
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,8 @@ class BehaviorStore:
 
     def add(self, user: str, *texts: str) -> None:
         """The user did something, the latest last: only texts that were never met go through the text encoder."""
+        _check_user(user)
+        _check_texts(texts, "store.add(user, *texts)")
         vectors = self.predictor.items(texts)
         with self._lock:
             state = self._state(user)
@@ -80,7 +82,8 @@ class BehaviorStore:
     @torch.inference_mode()
     def score_all(self, user: str, ads: Iterable[str], side: Mapping[str, Any] | None = None) -> list[float]:
         """The same for several ads at once."""
-        ads = list(ads)
+        ads = [ads] if isinstance(ads, str) else list(ads)
+        _check_texts(ads, "store.score_all(user, ads)")
         if not ads:
             return []
         vectors = self.predictor.items(ads)
@@ -92,6 +95,7 @@ class BehaviorStore:
     @torch.inference_mode()
     def vector(self, user: str) -> Tensor:
         """The user's vector (width,)."""
+        _check_user(user)
         with self._lock:
             if user in self.users:
                 self.users.move_to_end(user)
@@ -154,6 +158,17 @@ class BehaviorStore:
             known = ", ".join((*columns.numeric, *columns.categorical)) or "none"
             raise UserError(f"no side feature {sorted(unknown)[0]!r}; the model was trained with: {known}")
         return event_of("side features", {**side, "behaviors": [], "ad": ad}, columns, labelled=False)
+
+
+def _check_user(user: Any) -> None:
+    if not isinstance(user, Hashable):
+        raise UserError(f"a user must be a name or a number, not a {type(user).__name__}: {user!r:.60}")
+
+
+def _check_texts(texts: Sequence[Any], call: str) -> None:
+    for text in texts:
+        if not isinstance(text, str):
+            raise UserError(f"{call}: a text must be a string, not a {type(text).__name__}: {text!r:.60}")
 
 
 def text_encoder_fingerprint(model: FastformerForConversion) -> str:

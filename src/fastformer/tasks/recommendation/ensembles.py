@@ -18,6 +18,9 @@ def ensemble(runs: Sequence[str | Path], output: str | Path) -> Path:
     opened = [check_task(run) for run in runs]
     if len(opened) < 2:
         raise UserError("an ensemble needs at least two runs; give more run folders")
+    places = [run.folder.resolve() for run in opened]
+    if twice := [str(run.folder) for run, place in zip(opened, places, strict=True) if places.count(place) > 1]:
+        raise UserError(f"{twice[-1]}: is given twice, which would count it twice; give each run once")
     nested = [str(run.folder) for run in opened if "members" in run.record]
     if nested:
         raise UserError(f"{nested[0]}: is an ensemble already; give the runs that it was made of")
