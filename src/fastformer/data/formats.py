@@ -12,22 +12,20 @@ import io
 import itertools
 import json
 import re
-import sys
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import copyfileobj
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from fastformer.data.keeping import KeepingColumns
+from fastformer.data.standard_input import STANDARD_INPUT, Bytes
 from fastformer.errors import UserError, extra
 
 Format = Literal["csv", "tsv", "jsonl", "json", "parquet", "lines"]
-STANDARD_INPUT = "standard input"  # what errors call it
 Record = tuple[str, *tuple[Any, ...]]  # where, one text or several, label; none is checked yet
-Bytes: TypeAlias = "io.BufferedReader[Any] | io.BufferedRandom"  # an open file that can be looked into: it has `peek`
 Choose = Callable[[list[str]], tuple[str | None, ...]]  # the columns found -> text column or columns, label column
 
 _FORMATS: dict[str, Format] = {
@@ -60,14 +58,6 @@ def format_of(name: str) -> Format:
 def is_table(name: str) -> bool:
     """Whether a file's name says that it holds rows."""
     return _FORMATS.get(Path(name.lower().removesuffix(".gz")).suffix, "lines") != "lines"
-
-
-def standard_input() -> Bytes:
-    """The bytes of standard input, which may be closed."""
-    if sys.stdin is None:
-        raise UserError("standard input is closed; give a file in place of -, or pipe the text in")
-    stream: Any = sys.stdin.buffer  # buffered already, unless Python runs with -u
-    return stream if hasattr(stream, "peek") else io.BufferedReader(stream)
 
 
 def guard(name: str, records: Iterator[Record]) -> Iterator[Record]:

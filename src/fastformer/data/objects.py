@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fastformer.data.formats import Bytes, decode, format_of, guard, kind_of, opened, standard_input
+from fastformer.data.formats import decode, format_of, guard, kind_of, opened
+from fastformer.data.standard_input import STANDARD_INPUT, Bytes, standard_input
 from fastformer.errors import UserError
 
 ROWS_AT_ONCE = 256  # of Parquet, in memory at a time
@@ -24,7 +25,7 @@ def read_objects(
     The first row has all of `first` too: these columns exist, and a later row may leave them out. Of Parquet only the
     columns that are named here are read; `optional` may be None: all of them.
     """
-    name = "standard input" if str(source) == "-" else str(source)
+    name = STANDARD_INPUT if str(source) == "-" else str(source)
     return guard(name, _read(str(source), name, needed, optional, first))
 
 

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from fastformer.data.formats import (
-    STANDARD_INPUT,
     Choose,
     Format,
     Record,
@@ -33,10 +32,10 @@ from fastformer.data.formats import (
     read_hub,
     read_saved,
     read_stream,
-    standard_input,
 )
 from fastformer.data.keeping import Fields, Keep, KeepingColumns
 from fastformer.data.published import published_reader
+from fastformer.data.standard_input import STANDARD_INPUT, standard_input
 from fastformer.errors import UserError
 from fastformer.surroundings.progress import say
 

@@ -5,6 +5,7 @@ back in order, so memory stays flat and little padding is computed. On a CPU the
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from time import monotonic
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from fastformer.data.batches import pad_batch, token_budget_batches
+from fastformer.data.standard_input import input_pauses
 from fastformer.data.tokenizers import encode_batch
 from fastformer.export.onnx_model import OnnxClassifier
 from fastformer.surroundings.machine import in_threads, release, tune
@@ -93,12 +95,13 @@ def _in_turn(function: Callable, items: list) -> list:
 
 
 def chunks(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Consecutive texts, a few thousand or a few megabytes at a time."""
-    chunk, characters = [], 0
+    """Consecutive texts, a few thousand or a few megabytes at a time; fewer where standard input pauses."""
+    chunk, characters, since = [], 0, 0.0
     for text in texts:
+        since = since if chunk else monotonic()
         chunk.append(text)
         characters += len(text)
-        if len(chunk) == CHUNK_TEXTS or characters > CHUNK_CHARACTERS:
+        if len(chunk) == CHUNK_TEXTS or characters > CHUNK_CHARACTERS or input_pauses(since):
             yield chunk
             chunk, characters = [], 0
     if chunk:

@@ -1,6 +1,5 @@
 """The verbs, once for all tasks: train, evaluate, predict and embed, on sources and run folders."""
 
-import itertools
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -10,6 +9,7 @@ from typing import Any, TextIO
 
 from fastformer.data.answers import Write, check_ending, write_lines, writing_answers
 from fastformer.data.keeping import Keep, carrying
+from fastformer.data.standard_input import input_pauses
 from fastformer.engine.fit import Trained, Workspace, fit
 from fastformer.engine.settings import TaskSettings, options_given, options_of
 from fastformer.errors import Interrupted, UserError
@@ -185,7 +185,13 @@ def _destination(output: str | Path | TextIO | None, predictor: Predictor) -> Ab
     """Where answers go: a file, or as lines to a stream."""
     if isinstance(output, str | Path):
         return writing_answers(output, predictor.line)
-    return nullcontext(partial(write_lines, output or sys.stdout, line=predictor.line))
+    stream = output or sys.stdout
+
+    def write(answers: list[Any]) -> None:
+        write_lines(stream, answers, predictor.line)
+        stream.flush()
+
+    return nullcontext(write)
 
 
 def embed(
@@ -235,8 +241,15 @@ def _columns(predictor: Predictor, text_column: str | None, label_column: str | 
     return predictor.settings.with_options(**given)
 
 
-def _batched(answers: Iterator[Any]) -> Iterable[list[Any]]:
-    while some := list(itertools.islice(answers, AT_ONCE)):
+def _batched(answers: Iterator[Any]) -> Iterator[list[Any]]:
+    """Some answers at a time; those that are there where standard input pauses, so that nobody waits for them."""
+    some: list[Any] = []
+    for answer in answers:
+        some.append(answer)
+        if len(some) == AT_ONCE or input_pauses():
+            yield some
+            some = []
+    if some:
         yield some
 
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from fastformer.data.formats import standard_input
 from fastformer.data.spans import place_tokens
+from fastformer.data.standard_input import standard_input
 from fastformer.engine.inference import TextRunner
 from fastformer.errors import UserError
 from fastformer.explain import Explanation

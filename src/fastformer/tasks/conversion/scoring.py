@@ -13,6 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from fastformer.data.batches import pad_batch, token_budget_batches
+from fastformer.data.standard_input import some_at_a_time
 from fastformer.data.tokenizers import encode_batch
 from fastformer.engine.fit import Trained
 from fastformer.engine.inference import BATCH_TOKENS, cut_note
@@ -103,7 +104,7 @@ class EventPredictor(Predictor):
 
     def vectors(self, examples: Iterable[Event | dict[str, Any]]) -> Iterator[np.ndarray]:
         """The user vector of each event: what its behaviours say, whatever the ad."""
-        for chunk in _chunks(self._events(examples)):
+        for chunk in some_at_a_time(self._events(examples), CHUNK_EVENTS):
             vectors = self.items(text for event in chunk for text in self._recent(event))
             yield from self._in_batches(chunk, vectors, self._users).numpy()
 
@@ -134,7 +135,7 @@ class EventPredictor(Predictor):
 
     def probabilities(self, events: Iterable[Event]) -> Iterator[float]:
         """The probability of a conversion, event by event; a few thousand are in memory."""
-        for chunk in _chunks(events):
+        for chunk in some_at_a_time(events, CHUNK_EVENTS):
             vectors = self.items(text for event in chunk for text in (*self._recent(event), event.ad))
             yield from self._in_batches(chunk, vectors, self._score).tolist()
 
@@ -168,12 +169,6 @@ class EventPredictor(Predictor):
         ads = torch.stack([vectors[event.ad] for event in events])
         side = Side(**self.features.of_events(events))
         return self.model.score(self._users(events, vectors), ads, side).double().sigmoid()
-
-
-def _chunks(events: Iterable[Event]) -> Iterator[list[Event]]:
-    events = iter(events)
-    while chunk := list(itertools.islice(events, CHUNK_EVENTS)):
-        yield chunk
 
 
 def encode_lists(model: FastformerForConversion, lists: Sequence[Tensor | None]) -> Tensor:

@@ -5,7 +5,6 @@ tokens are the summary's. So everything that encoded texts have serves documents
 """
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,6 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from fastformer.data.batches import EncodedTexts, EncodedTextsWriter, Subset, pad_batch
+from fastformer.data.standard_input import some_at_a_time
 from fastformer.data.tokenizers import encode_batch
 from fastformer.engine.inference import cut_note
 from fastformer.surroundings.progress import progress_bar, say
@@ -91,6 +91,4 @@ class DocumentCollator:
 
 def in_chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
     """Consecutive documents or articles, a few hundred at a time."""
-    remaining = iter(items)
-    while chunk := list(islice(remaining, _CHUNK)):
-        yield chunk
+    return some_at_a_time(items, _CHUNK)

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from fastformer.data.formats import STANDARD_INPUT, decode, guard, is_table, opened, standard_input
+from fastformer.data.formats import decode, guard, is_table, opened
+from fastformer.data.standard_input import STANDARD_INPUT, standard_input
 from fastformer.errors import UserError
 from fastformer.runs.folder import Run
 from fastformer.surroundings.progress import say

@@ -1,0 +1,109 @@
+"""Standard input, and whether it pauses: what came so far is then answered, rather than kept until there is more.
+
+Whoever collects texts to work on many at a time asks `input_pauses` before taking the next one. While lines wait to be
+read, or come faster than they are answered, it says no, and nothing is slower than from a file.
+"""
+
+import io
+import select
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeAlias, TypeVar
+
+from fastformer.errors import UserError
+
+STANDARD_INPUT = "standard input"  # what errors call it
+PAUSE = 0.05  # seconds without a line that are a pause
+LONGEST_WAIT = 0.25  # seconds that a text waits for company, where lines trickle in
+
+Bytes: TypeAlias = "io.BufferedReader[Any] | io.BufferedRandom"  # an open file that can be looked into: it has `peek`
+
+
+Item = TypeVar("Item")
+
+
+class _Source(io.RawIOBase):
+    """The bytes of a pipe or a terminal; `dry` while somebody looks at what is buffered, and nothing may be read."""
+
+    def __init__(self, raw: io.FileIO):
+        self.raw, self.dry = raw, False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        return None if self.dry else self.raw.readinto(buffer)
+
+
+class _Pausing(io.BufferedReader):
+    """A pipe or a terminal that knows whether reading a line would have to wait."""
+
+    def __init__(self, raw: io.FileIO):
+        self.source = _Source(raw)
+        self.number = raw.fileno()
+        super().__init__(self.source, 1 << 16)
+
+    def waits(self, seconds: float) -> bool:
+        """Whether no line is there, nor comes within so many seconds. The end of the input is no waiting."""
+        if self._comes(0):
+            return False
+        self.source.dry = True  # so that peek gives what is buffered, and does not wait for more
+        buffered = self.peek(1)
+        self.source.dry = False
+        return b"\n" not in buffered and not self._comes(seconds)
+
+    def _comes(self, seconds: float) -> bool:
+        return bool(select.select([self.number], [], [], seconds)[0])
+
+
+_opened: tuple[Any, Bytes] | None = None  # sys.stdin, and what reads it
+
+
+def standard_input() -> Bytes:
+    """The bytes of standard input, which may be closed."""
+    global _opened
+    if sys.stdin is None:
+        raise UserError("standard input is closed; give a file in place of -, or pipe the text in")
+    if _opened is None or _opened[0] is not sys.stdin:
+        _opened = sys.stdin, _open(sys.stdin.buffer)
+    return _opened[1]
+
+
+def _open(stream: Any) -> Bytes:
+    """One that says when it pauses, where the system can tell; files are left as they are."""
+    raw = getattr(stream, "raw", stream)
+    try:
+        if isinstance(raw, io.FileIO) and not raw.seekable():
+            select.select([raw.fileno()], [], [], 0)
+            return _Pausing(raw)
+    except (OSError, ValueError):  # Windows knows of sockets only
+        pass
+    return stream if hasattr(stream, "peek") else io.BufferedReader(stream)
+
+
+def input_pauses(since: float | None = None) -> bool:
+    """Whether standard input is being read and has no further line now.
+
+    `since` is when the oldest text came that waits for others, by `time.monotonic`: it does not wait for ever.
+    Without it the answer is given at once.
+    """
+    reader = None if _opened is None else _opened[1]
+    if not isinstance(reader, _Pausing) or reader.closed:
+        return False
+    patience = 0.0 if since is None else min(PAUSE, since + LONGEST_WAIT - time.monotonic())
+    return reader.waits(max(0.0, patience))
+
+
+def some_at_a_time(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
+    """Consecutive items, so many at a time; fewer where standard input pauses."""
+    some: list[Item] = []
+    since = 0.0
+    for item in items:
+        since = since if some else time.monotonic()
+        some.append(item)
+        if len(some) == most or input_pauses(since):
+            yield some
+            some = []
+    if some:
+        yield some
