@@ -123,6 +123,35 @@ def test_predict_writes_the_top_probabilities(fastformer, run_folder):  # noqa: 
     assert err.splitlines() == ["fastformer: --top 0: no label would be left; give 1 or more"]
 
 
+def test_predict_takes_a_text_and_documents(fastformer, run_folder, tmp_path):  # noqa: F811
+    code, out, _ = fastformer("predict", run_folder, "--text", "a cat and a horse")
+    assert (code, json.loads(out)["label"]) == (0, "animal")
+    (tmp_path / "below").mkdir()
+    (tmp_path / "b.txt").write_text("a cat\nand a horse\n")
+    (tmp_path / "below" / "a.txt").write_text("some soup and\n\nan apple")
+    (tmp_path / "empty.txt").write_text(" \n")
+    code, out, err = fastformer("predict", run_folder, "--document", tmp_path)
+    found = [json.loads(line) for line in out.splitlines()]
+    assert [(one["file"], one["label"]) for one in found] == [("b.txt", "animal"), ("below/a.txt", "food")]
+    assert "1 of 3 documents has no word, and so no answer: empty.txt." in err
+    code, out, _ = fastformer("predict", run_folder, "--document", tmp_path / "b.txt")
+    assert json.loads(out) == {**found[0], "file": str(tmp_path / "b.txt")}
+    code, out, _ = fastformer("predict", run_folder, "--document", "-", stdin="a cat\nand a horse\n")
+    assert json.loads(out) == {**found[0], "file": "-"}
+    for arguments, said in (
+        (("--text", " "), "no word to answer"),
+        (("--document", tmp_path / "empty.txt"), "no word to answer"),
+        (("--document", tmp_path / "no.txt"), "no such file or folder"),
+        (("--document", tmp_path, "--text", "a cat"), "not two of them"),
+        (("-", "--text", "a cat"), "not two of them"),
+        (("--document", write_csv(tmp_path / "in.csv", make_rows(5, 0))), "a table, not one text"),
+        (("--document", tmp_path, "--keep", "id"), "no column 'id'"),
+    ):
+        code, out, err = fastformer("predict", run_folder, *arguments)
+        assert (code, out) == (2, "")
+        assert said in err
+
+
 def test_predict_writes_a_file(fastformer, run_folder, tmp_path):  # noqa: F811
     source = write_csv(tmp_path / "in.csv", make_rows(5, 0))
     code, out, _ = fastformer("predict", run_folder, source, "--output", tmp_path / "out.jsonl")

@@ -22,7 +22,9 @@ def test_together_as_one_by_one(space, data):
     logits = data.draw(arrays(np.float32, (3, space.size), elements=st.floats(width=32, allow_subnormal=False)))
     top = None if space.kind == "number" else data.draw(st.sampled_from([None, 1, 3, 20]))
     with np.errstate(all="ignore"):
-        together, alone = describe_all(space, logits, top), [describe(space, row, top) for row in logits]
+        threshold = data.draw(st.sampled_from([None, 0.0, 0.4, 1.0]))
+        together = describe_all(space, logits, top, threshold)
+        alone = [describe(space, row, top, threshold) for row in logits]
     assert [json.dumps(answer) for answer in together] == [json.dumps(answer) for answer in alone]  # NaN is NaN
 
 

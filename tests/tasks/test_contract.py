@@ -1,6 +1,7 @@
 """What holds for every task, those that come with the package and a sixth that only these tests know."""
 
 import csv
+import io
 import json
 import signal
 
@@ -16,7 +17,7 @@ from fastformer.cli.train import train_command
 from fastformer.engine.fit import Workspace, fit
 from fastformer.errors import Interrupted, UserError
 from fastformer.runs.folder import open_run
-from fastformer.tasks.base import Predictor, declared, get_task, register
+from fastformer.tasks.base import Predictor, declared, get_declaration, get_task, register
 from fastformer.tasks.verbs import embed, evaluate, load, predict, train
 
 from .samples import SAMPLES
@@ -105,6 +106,21 @@ def test_stopped_and_resumed_equals_uninterrupted(task, sample, run, tmp_path, m
         train(task, sample.train, output=tmp_path / "run", resume=True, **changed, **quiet)
     train(task, sample.train, output=tmp_path / "run", resume=True, **sample.options, **quiet)
     assert same_weights(run, tmp_path / "run")
+
+
+def test_documents_are_answered_with_their_names(task, run, sample, tmp_path):
+    texts = [example for example in sample.examples if isinstance(example, str)] or ["the cat and the soup", "a saw"]
+    for number, text in enumerate(texts):
+        (tmp_path / f"{number}.txt").write_text(text)
+    if not get_declaration(task).reads_texts:
+        with pytest.raises(UserError, match=f"an example of {task} is more than a text"):
+            predict(run, document=tmp_path, **quiet)
+        return
+    out = io.StringIO()
+    predict(run, output=out, document=tmp_path, **quiet)
+    found = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [one.pop("file") for one in found] == [f"{number}.txt" for number in range(len(texts))]
+    assert close(found, list(load(run).predict(texts)))
 
 
 def test_company_changes_no_answer(run, sample):

@@ -84,6 +84,17 @@ def test_top_keeps_the_largest_probabilities_in_falling_order(run_folder, tmp_pa
             assert line["label"] == all_of_it["label"] == falling[0][0]
 
 
+def test_below_the_threshold_there_is_no_label(run_folder, tmp_path):
+    source = write_csv(tmp_path / "in.csv", make_rows(20, 5))
+    whole = predictions(run_folder, source)
+    sure = sorted(max(line["probabilities"].values()) for line in whole)
+    lines = predictions(run_folder, source, threshold=(sure[9] + sure[10]) / 2)
+    assert sum(line["label"] is None for line in lines) == 10
+    assert all(line["label"] in (None, all_of_it["label"]) for line, all_of_it in zip(lines, whole, strict=True))
+    with pytest.raises(UserError, match="--threshold 70.0: a probability is between 0 and 1"):
+        predictions(run_folder, source, threshold=70.0)
+
+
 def test_transformers_loads_the_run_by_itself(run_folder, tmp_path):
     text = "the old cat and a horse"
     [ours] = predictions(run_folder, write_csv(tmp_path / "one.csv", [(text, "animal")]))
@@ -121,6 +132,8 @@ def test_several_labels_a_text(tmp_path):
     assert metrics["validation"]["micro_f"] > 0.85
     [line] = predictions(tmp_path / "run", write_jsonl(tmp_path / "one.jsonl", [{"text": "cat otter hammer saw"}]))
     assert line["labels"] == ["animal", "tool"]
+    [line] = predictions(tmp_path / "run", tmp_path / "one.jsonl", threshold=0.0)
+    assert line["labels"] == list(line["probabilities"])
 
 
 def test_regression_predicts_in_the_units_of_the_data(tmp_path):

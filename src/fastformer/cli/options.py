@@ -54,6 +54,14 @@ RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as
 Texts = Annotated[
     str, typer.Argument(metavar="FILE", help="A table, a .txt of one text per line, or - for standard input.")
 ]
+AnyTexts = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="FILE",
+        help="A table, a .txt of one text per line, or - for standard input [default: -].",
+        show_default=False,
+    ),
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted training in --output.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is in --output when done.")]
 Repetitions = Annotated[int, typer.Option(min=1, help="Measured steps; their median counts.")]

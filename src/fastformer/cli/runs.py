@@ -12,6 +12,7 @@ from fastformer.cli.options import (
     DATA_HELP,
     AnyLabelColumn,
     AnyTextColumn,
+    AnyTexts,
     Format,
     InputFormat,
     Json,
@@ -89,7 +90,12 @@ evaluate.__doc__ = _with_lines(evaluate.__doc__, [one.evaluate_help for one in d
 @with_task_options("predicting")
 def predict(
     run: RunFolder,
-    data: Texts = "-",
+    data: AnyTexts = None,
+    document: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="A text file that is one text, or a folder of .txt files: an answer each."),
+    ] = None,
+    text: Annotated[str | None, typer.Option(help="The text itself, in place of FILE.")] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -116,8 +122,10 @@ def predict(
         run,
         data,
         output,
+        document=document,
+        text=text,
         text_column=text_column,
-        format=_format(data, format),
+        format=_format(data or "-", format),
         keep=split_commas(keep),
         keep_all=keep_all,
         **options,

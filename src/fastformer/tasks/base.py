@@ -62,6 +62,7 @@ class Declaration:
     predict_help: str = ""  # what `predict` writes for it
     evaluate_help: str = ""  # which scores `evaluate` gives
     embed_help: str = ""  # what a vector is of
+    reads_texts: bool = False  # an example is one text: `predict` takes documents, and a text itself
 
     @cached_property
     def presets(self) -> Presets:

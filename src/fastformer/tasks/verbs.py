@@ -10,6 +10,7 @@ from typing import Any, TextIO
 from fastformer.data.answers import Write, check_ending, write_lines, writing_answers
 from fastformer.data.keeping import Keep, carrying
 from fastformer.data.standard_input import input_pauses
+from fastformer.data.text_files import WITH_NAMES, TextFiles
 from fastformer.engine.fit import Trained, Workspace, fit
 from fastformer.engine.settings import TaskSettings, options_given, options_of
 from fastformer.errors import Interrupted, UserError
@@ -143,9 +144,11 @@ def labelled(
 
 def predict(
     run: Run | str | Path,
-    source: Any,
+    source: Any = None,
     output: str | Path | TextIO | None = None,
     *,
+    document: str | Path | None = None,
+    text: str | None = None,
     text_column: str | None = None,
     format: str | None = None,
     keep: Sequence[str] = (),
@@ -155,8 +158,9 @@ def predict(
 ) -> int:
     """Write an answer per example, in their order; return how many. Without `output` they go to standard output.
 
-    A file's name says how they are written: see `data/answers.py`. Answers carry along those fields of the input that
-    `keep` names, or all of them.
+    In place of a `source` there may be a `document`, which is one text, or a folder of .txt files, whose answers carry
+    their names; or a `text` itself. A file's name says how answers are written: see `data/answers.py`. They carry along
+    those fields of the input that `keep` names, or all of them.
     """
     if isinstance(output, str | Path):
         check_ending(output)
@@ -165,8 +169,12 @@ def predict(
     chosen = options_for(run.task, "predicting", options)
     predictor = load(run, show_progress)
     settings = _columns(predictor, text_column, None)
-    examples = task.read(source, "test", settings, labelled=False, format=format)
     kept, answer = Keep(tuple(keep), keep_all), partial(predictor.predict, options=chosen)
+    if document is None and text is None:
+        examples = task.read("-" if source is None else source, "test", settings, labelled=False, format=format)
+    else:
+        examples = _given_texts(task, source, document, text)
+        kept = kept or (WITH_NAMES if document is not None else kept)
     found = carrying(answer, examples, kept) if kept else answer(examples)
     count = 0
     show = show_progress and not predictor.counts_itself
@@ -179,6 +187,20 @@ def predict(
         predictor.wrote(Path(output))
     _say_notes(predictor)
     return count
+
+
+def _given_texts(task: Task, source: Any, document: str | Path | None, text: str | None) -> TextFiles | list[str]:
+    """Documents, or a text that was given itself."""
+    if not task.declaration.reads_texts:
+        what = "--text" if document is None else "--document"
+        raise UserError(f"{what}: an example of {task.name} is more than a text; give a file of examples")
+    if sum(given is not None for given in (source, document, text)) > 1:
+        raise UserError("there are several things to answer: give a file, --document or --text, not two of them")
+    if document is not None:
+        return TextFiles(document)
+    if not text or text.isspace():
+        raise UserError("--text: no word to answer; give a text with some")
+    return [text]
 
 
 def _destination(output: str | Path | TextIO | None, predictor: Predictor) -> AbstractContextManager[Write]:

@@ -31,6 +31,12 @@ class Predicting:
     """Options of `predict`."""
 
     top: int | None = option(None, "Only the K largest probabilities, in falling order.", metavar="K")
+    threshold: float | None = option(
+        None,
+        "Give no label that is less probable: then a text may have none (null). Where texts have several labels, this "
+        "is in place of the thresholds that were learned.",
+        metavar="P",
+    )
 
 
 @dataclass(frozen=True)
@@ -74,5 +80,6 @@ Example: `fastformer train classification --train reviews.csv --test held-out.cs
         "probabilities are from how often they are right.",
         predict_help="A classifier writes the label of each text and all probabilities.",
         embed_help="of a classifier its text vectors",
+        reads_texts=True,
     )
 )

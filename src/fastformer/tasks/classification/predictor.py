@@ -44,19 +44,27 @@ class Classifier(Predictor):
     def predict(self, examples: Iterable[Any], options: Predicting | None = None) -> Iterator[dict[str, Any]]:
         """One label: `{"label": …, "probabilities": {…}}`; several: `labels`; a number: `{"prediction": …}`.
 
-        With `top` there are only so many probabilities, the largest first.
+        With `top` there are only so many probabilities, the largest first. With a `threshold` no label is given that
+        is less probable.
         """
-        top = None if options is None else options.top
-        self._check(top)
+        options = options or Predicting()
+        self._check(options)
         chunks = self.runner.in_chunks(texts_of(examples, self.settings.text_column), self.logits)
-        return (answer for logits in chunks for answer in describe_all(self.space, np.stack(logits), top))
+        return (
+            answer
+            for logits in chunks
+            for answer in describe_all(self.space, np.stack(logits), options.top, options.threshold)
+        )
 
-    def _check(self, top: int | None) -> None:
-        if top is not None and top < 1:
-            raise UserError(f"--top {top}: no label would be left; give 1 or more")
-        if top is not None and self.space.kind == "number":
-            name = self.trained.name
-            raise UserError(f"--top {top}: {name} predicts a number and has no probabilities; leave --top out")
+    def _check(self, options: Predicting) -> None:
+        for flag, value in (("--top", options.top), ("--threshold", options.threshold)):
+            if value is not None and self.space.kind == "number":
+                name = self.trained.name
+                raise UserError(f"{flag} {value}: {name} predicts a number and has no probabilities; leave {flag} out")
+        if options.top is not None and options.top < 1:
+            raise UserError(f"--top {options.top}: no label would be left; give 1 or more")
+        if options.threshold is not None and not 0 <= options.threshold <= 1:
+            raise UserError(f"--threshold {options.threshold}: a probability is between 0 and 1")
 
     def vectors(self, examples: Iterable[Any]) -> Iterator[np.ndarray]:
         """Text vectors (width,)."""
@@ -137,11 +145,14 @@ class Classifier(Predictor):
         return np.stack(outputs), texts.labels
 
 
-def describe(space: LabelSpace, logits: np.ndarray, top: int | None = None) -> dict[str, Any]:
+def describe(
+    space: LabelSpace, logits: np.ndarray, top: int | None = None, threshold: float | None = None
+) -> dict[str, Any]:
     """The prediction that the logits of one text make: `label`, `labels` or `prediction`, and `probabilities`.
 
     The probabilities are in the order of the labels, or only the `top` largest, in falling order. Where there may be
-    several, `labels` are those above their thresholds.
+    several, `labels` are those above their thresholds, or of at least `threshold`; where there is one, it is None if
+    it is less probable than that.
     """
     if space.kind == "number":
         return {"prediction": float(logits[0])}
@@ -149,12 +160,16 @@ def describe(space: LabelSpace, logits: np.ndarray, top: int | None = None) -> d
     order = range(len(chances)) if top is None else falling(chances)[:top]
     named = {space.names[index]: round(float(chances[index]), 6) for index in order}
     if space.kind == "single":
-        return {"label": space.names[int(chances.argmax())], "probabilities": named}
-    chosen = [name for name, yes in zip(space.names, has_label(space, chances), strict=True) if yes]
-    return {"labels": chosen, "probabilities": named}
+        best = int(chances.argmax())
+        sure = threshold is None or chances.max() >= threshold
+        return {"label": space.names[best] if sure else None, "probabilities": named}
+    found = has_label(space, chances) if threshold is None else chances >= threshold
+    return {"labels": [name for name, yes in zip(space.names, found, strict=True) if yes], "probabilities": named}
 
 
-def describe_all(space: LabelSpace, logits: np.ndarray, top: int | None = None) -> list[dict[str, Any]]:
+def describe_all(
+    space: LabelSpace, logits: np.ndarray, top: int | None = None, threshold: float | None = None
+) -> list[dict[str, Any]]:
     """`describe` of many texts (texts, outputs) at a time, which takes a fraction of the time."""
     if space.kind == "number":
         return [{"prediction": number} for number in logits[:, 0].tolist()]
@@ -166,9 +181,12 @@ def describe_all(space: LabelSpace, logits: np.ndarray, top: int | None = None) 
         orders = falling(chances)[:, :top].tolist()
         named = [{names[place]: row[place] for place in order} for order, row in zip(orders, values, strict=True)]
     if space.kind == "single":
-        best = chances.argmax(axis=-1).tolist()
-        return [{"label": names[one], "probabilities": some} for one, some in zip(best, named, strict=True)]
-    found = has_label(space, chances).tolist()
+        labels: list[str | None] = [names[one] for one in chances.argmax(axis=-1).tolist()]
+        if threshold is not None:
+            sure = (chances.max(axis=-1) >= threshold).tolist()
+            labels = [label if yes else None for label, yes in zip(labels, sure, strict=True)]
+        return [{"label": label, "probabilities": some} for label, some in zip(labels, named, strict=True)]
+    found = (has_label(space, chances) if threshold is None else chances >= threshold).tolist()
     chosen = ([name for name, yes in zip(names, row, strict=True) if yes] for row in found)
     return [{"labels": labels, "probabilities": some} for labels, some in zip(chosen, named, strict=True)]
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from fastformer.engine.settings import option
 from fastformer.tasks.base import Declaration, register
 from fastformer.tasks.texts import DATA_HELP, TextSettings
 
@@ -10,6 +11,13 @@ from fastformer.tasks.texts import DATA_HELP, TextSettings
 @dataclass(frozen=True, kw_only=True)
 class MaskedWordsSettings(TextSettings):
     """Settings of a training on hidden words."""
+
+
+@dataclass(frozen=True)
+class Predicting:
+    """Options of `predict`."""
+
+    top: int = option(5, "Only the K largest probabilities, in falling order.", metavar="K")
 
 
 MASKED_WORDS = register(
@@ -30,8 +38,11 @@ Example: `fastformer train masked-words --train reviews.txt --output runs/words`
         test_help=None,
         many_files=True,
         unit="text",
+        predicting=Predicting,
         evaluate_help="A model of masked words has the perplexity of hidden words, and how many it finds.",
-        predict_help="A model of masked words fills in every `[MASK]`: the five likeliest words of each.",
+        predict_help="A model of masked words fills in every `[MASK]`: the five likeliest words of each, or as many as "
+        "`--top` says.",
         embed_help="of masked words the mean of a text's token vectors",
+        reads_texts=True,
     )
 )

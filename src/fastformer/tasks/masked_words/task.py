@@ -20,13 +20,12 @@ from fastformer.modeling import FastformerConfig, FastformerForMaskedLM
 from fastformer.modeling.pooling import MeanPooling
 from fastformer.surroundings.progress import progress_bar
 from fastformer.tasks.base import Card, Parts, Predictor, Task
-from fastformer.tasks.masked_words.declaration import MaskedWordsSettings
+from fastformer.tasks.masked_words.declaration import MaskedWordsSettings, Predicting
 from fastformer.tasks.masked_words.objective import MaskedWordLearner
 from fastformer.tasks.scores import perplexity
 from fastformer.tasks.texts import Texts, encoder_config
 
 BLANK = "[MASK]"
-GUESSES = 5
 LONGEST = 4096  # tokens
 SCORES = ("perplexity", "accuracy")
 MOST_HELD_OUT = 1000  # scoring has the whole vocabulary in its sums
@@ -161,10 +160,12 @@ class Filler(Predictor):
         super().__init__(trained)
         self.runner = TextRunner(self.model, self.tokenizer, self.tokenizer.model_max_length)
 
-    def predict(self, examples: Iterable[str], options: Any = None) -> Iterator[dict[str, Any]]:
+    def predict(self, examples: Iterable[str], options: Predicting | None = None) -> Iterator[dict[str, Any]]:
         """`{"blanks": [{"good": 0.12, …}, …]}`: for each blank the likeliest words and their probabilities."""
+        if (top := (options or Predicting()).top) < 1:
+            raise UserError(f"--top {top}: no word would be left; give 1 or more")
         for text in examples:
-            yield {"blanks": self.fill(text)}
+            yield {"blanks": self.fill(text, top)}
 
     def vectors(self, examples: Iterable[str]) -> Iterator[np.ndarray]:
         """Mean token vectors (width,); zeros for a text without tokens."""
@@ -200,7 +201,7 @@ class Filler(Predictor):
         return self.runner.notes()
 
     @torch.inference_mode()
-    def fill(self, text: str) -> list[dict[str, float]]:
+    def fill(self, text: str, top: int = Predicting.top) -> list[dict[str, float]]:
         """For each `[MASK]` in the text the likeliest words and their probabilities."""
         ids = self._encode(text)
         blanks = np.flatnonzero(ids == self.tokenizer.mask_token_id)
@@ -209,7 +210,7 @@ class Filler(Predictor):
         states = self.model.fastformer(**pad_batch([ids], self.tokenizer.pad_token_id)).last_hidden_state[0, blanks]
         logits = self.model.decoder(self.model.norm(self.model.activation(self.model.dense(states))))
         logits[:, self.tokenizer.all_special_ids] = -torch.inf
-        chances, words = logits.softmax(dim=-1).topk(min(GUESSES, logits.shape[1]))
+        chances, words = logits.softmax(dim=-1).topk(min(top, logits.shape[1]))
         return [
             {self.tokenizer.decode([word]).strip(): round(chance, 6) for word, chance in zip(*blank, strict=True)}
             for blank in zip(words.tolist(), chances.tolist(), strict=True)

@@ -103,5 +103,6 @@ Example: `fastformer train summarization --train news.jsonl --test held-out.json
         predict_help="A summarizer writes the summary of each article and its score, the mean log-probability of the "
         "summary's words.",
         embed_help="of a summarizer the mean of the encoder's token vectors",
+        reads_texts=True,
     )
 )
