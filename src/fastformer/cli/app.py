@@ -13,6 +13,7 @@ from fastformer.cli.one_task import ensemble, explain, recommend, summarize
 from fastformer.cli.options import Json, Seed, print_json, print_table
 from fastformer.cli.reproduce import reproduce_app
 from fastformer.cli.runs import embed, evaluate, export, predict
+from fastformer.cli.serve import serve
 from fastformer.cli.train import train_app
 from fastformer.errors import Interrupted, UserError
 from fastformer.version import __version__
@@ -73,10 +74,10 @@ def quickstart(
         sure = max(example["probabilities"].values())
         print(f"\n“{text[:160]}…”\n  predicted {example['label']} ({sure:.0%}), really {example['true']}")
     print(f"\nThe model is in {result['output']}. Try:\n  echo 'Compute the eigenvalues of a matrix.' | ", end="")
-    print(f"fastformer predict {result['output']} -")
+    print(f"fastformer predict {result['output']} -\nor see it in a browser:\n  fastformer serve {result['output']}")
 
 
-for _verb in (evaluate, predict, embed, recommend, ensemble, summarize, explain, export):
+for _verb in (evaluate, predict, embed, recommend, ensemble, summarize, explain, export, serve):
     app.command()(_verb)
 
 

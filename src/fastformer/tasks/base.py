@@ -149,6 +149,25 @@ class Shown:
     note: str = ""
 
 
+@dataclass(frozen=True)
+class Service:
+    """Something that a run does when it is asked, beside `predict` and `vectors`: `POST /NAME` of a server.
+
+    `request` is a dataclass of `option` fields (`engine/settings.py`), which are the fields of the request's body. The
+    answer is made of what JSON has. A service that `streams` is called with a second argument, a function that takes
+    what there is so far, and raises where nobody waits for it any more.
+    """
+
+    name: str
+    help: str
+    request: type
+    answer: Callable[..., Any]
+    example: Mapping[str, Any]  # a request, for people and for a first try
+    streams: bool = False
+    page: Callable[[Any], str] | None = None  # the answer as a page of HTML
+    panel: str | None = None  # what shows it on the server's page: see `serve/page.js`
+
+
 class Task(ABC):
     """What a task must give. `declaration` is what it says of itself."""
 
@@ -264,6 +283,21 @@ class Predictor(ABC):
     def vector_ids(self, examples: Iterable[Any]) -> list[str] | None:
         """Whose vectors they are, where examples have names."""
         return None
+
+    def example(self, text: str) -> Any:
+        """A text as an example for `predict`; who needs more than a text refuses it."""
+        return {"text": text}
+
+    def sample(self) -> Any:
+        """An example to show and to try it with: a text, or a dictionary."""
+        return "What a wonderful day it was: we walked along the river, and nobody was in a hurry."
+
+    def services(self, keep: Path) -> Sequence[Service]:
+        """What it does for whoever asks a server, beside `predict` and `vectors`; by default nothing.
+
+        `keep` is a folder for what must be there again when the server is started anew.
+        """
+        return ()
 
     @abstractmethod
     def evaluate(self, examples: Iterable[Any], options: Any = None) -> dict[str, Any]:

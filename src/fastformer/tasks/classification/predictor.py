@@ -56,6 +56,10 @@ class Classifier(Predictor):
             for answer in describe_all(self.space, np.stack(logits), options.top, options.threshold)
         )
 
+    def example(self, text: str) -> str:
+        """A text is all that an example is."""
+        return text
+
     def _check(self, options: Predicting) -> None:
         for flag, value in (("--top", options.top), ("--threshold", options.threshold)):
             if value is not None and self.space.kind == "number":

@@ -167,6 +167,14 @@ class Filler(Predictor):
         for text in examples:
             yield {"blanks": self.fill(text, top)}
 
+    def example(self, text: str) -> str:
+        """A text is all that an example is."""
+        return text
+
+    def sample(self) -> str:
+        """A text with a blank."""
+        return f"A wonderful {BLANK}, the best this year."
+
     def vectors(self, examples: Iterable[str]) -> Iterator[np.ndarray]:
         """Mean token vectors (width,); zeros for a text without tokens."""
 

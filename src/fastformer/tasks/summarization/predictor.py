@@ -40,6 +40,10 @@ class SummaryPredictor(Predictor):
         for written in self.writer(articles, beams=options.beams, title="Summarizing", show_progress=self.show):
             yield {"summary": written.summary, "score": None if written.score is None else round(written.score, 4)}
 
+    def example(self, text: str) -> str:
+        """A text is all that an example is."""
+        return text
+
     def vectors(self, examples: Iterable[Any]) -> Iterator[np.ndarray]:
         """The mean of the encoder's vectors (width,); zeros for an article without tokens."""
 

@@ -1,0 +1,74 @@
+"""`serve`: runs over HTTP."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fastformer.cli.options import Threads
+
+
+def serve(
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN…", help="Run folders or exports, or NAME=RUN. The first answers at the root."),
+    ],
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is all of this machine's.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
+    api_key: Annotated[
+        str | None,
+        typer.Option(envvar="FASTFORMER_API_KEY", help="Answer only who sends `Authorization: Bearer KEY`."),
+    ] = None,
+    cors: Annotated[
+        list[str] | None, typer.Option(metavar="ORIGIN", help="Let pages of this origin ask, too. Repeatable.")
+    ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(help="Folder for what must outlive the server, such as what users did [default: nothing does]."),
+    ] = None,
+    queue: Annotated[int, typer.Option(min=1, help="Requests that may wait; further ones get 429.")] = 512,
+    batch_tokens: Annotated[int, typer.Option(min=1, help="About how many tokens run together.")] = 32_768,
+    wait: Annotated[
+        float, typer.Option(min=0, max=1000, metavar="MS", help="Milliseconds that a request waits for company.")
+    ] = 2.0,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds until a request is given up.")] = 60.0,
+    grace: Annotated[float, typer.Option(min=1, help="Seconds to finish what runs when it is stopped.")] = 30.0,
+    max_body: Annotated[int, typer.Option(min=1, metavar="BYTES", help="The largest request.")] = 16_000_000,
+    max_inputs: Annotated[int, typer.Option(min=1, help="Most examples of one request.")] = 1024,
+    truncate: Annotated[
+        bool, typer.Option("--truncate", help="Cut texts that are longer than the model reads, instead of refusing.")
+    ] = False,
+    threads: Threads = None,
+) -> None:
+    """Serve runs over HTTP, with a page to try them on.
+
+    Routes are those of text-embeddings-inference, OpenAI's /v1/embeddings and the Open Inference Protocol, and what
+    the run's task has beside them; /docs lists them all. SIGTERM finishes what runs and ends, SIGHUP reads the run
+    folders again.
+
+    Example: `fastformer serve runs/quickstart`
+    """
+    from fastformer.serve.limits import Limits
+    from fastformer.serve.server import named_runs
+    from fastformer.serve.server import serve as run
+
+    limits = Limits(
+        body=max_body,
+        inputs=max_inputs,
+        queue=queue,
+        batch_tokens=batch_tokens,
+        wait=wait / 1000,
+        timeout=timeout,
+        truncate=truncate,
+    )
+    run(
+        named_runs(runs),
+        host=host,
+        port=port,
+        limits=limits,
+        api_key=api_key,
+        cors=cors or (),
+        state=state,
+        grace=grace,
+        threads=threads,
+    )

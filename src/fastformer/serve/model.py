@@ -1,0 +1,186 @@
+"""A run that is served: its predictor, the queue before it, and what it can be asked for."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastformer.data.tokenizers import encode_batch
+from fastformer.errors import UserError
+from fastformer.runs.folder import open_run
+from fastformer.serve.batching import Batcher
+from fastformer.serve.failures import Failure, invalid, too_large, too_long
+from fastformer.serve.limits import Limits, tokens_of
+from fastformer.serve.metrics import Metrics
+from fastformer.tasks.base import Declaration, Predictor, Service, get_declaration
+from fastformer.tasks.verbs import load, options_for
+
+_MOST_TOKENS = 18  # of one character: so many letters a tokenizer's normalization may make of it
+Example = str | dict[str, Any]
+
+
+class Gone(Exception):
+    """Nobody waits for the answer any more."""
+
+
+class ServedModel:
+    """A run folder under a name. `predictor` may be replaced while it answers (`reload`)."""
+
+    def __init__(self, name: str, folder: Path, keep: Path, limits: Limits, metrics: Metrics):
+        self.name, self.folder, self.keep, self.limits = name, folder, keep, limits
+        self._loading = threading.Lock()
+        self.predictor: Predictor
+        self.services: dict[str, Service]
+        self.shown: dict[str, Any]  # the answer to its sample
+        self._take(load(open_run(folder)))
+        self.batcher = Batcher(name, limits, metrics)
+
+    def _take(self, predictor: Predictor) -> None:
+        services = {one.name: one for one in predictor.services(self.keep)}
+        sample = predictor.sample()
+        example = predictor.example(sample) if isinstance(sample, str) else sample
+        [shown] = predictor.predict([example])  # a run that cannot answer shows it now; the first client waits less
+        self.predictor, self.services, self.shown = predictor, services, shown
+
+    def reload(self) -> None:
+        """Read the run folder again: what is asked from now on, the new model answers. A broken one changes nothing."""
+        with self._loading:
+            predictor = load(open_run(self.folder))
+            task = predictor.trained.record["task"]
+            if task != self.task:
+                raise UserError(f"{self.folder}: is a run of {task} now, not of {self.task}; start the server anew")
+            self._take(predictor)
+
+    def close(self) -> None:
+        """Take on nothing new."""
+        self.batcher.close()
+
+    @property
+    def task(self) -> str:
+        """What it was trained for."""
+        return self.predictor.trained.record["task"]
+
+    @property
+    def declaration(self) -> Declaration:
+        """What its task says of itself."""
+        return get_declaration(self.task)
+
+    @property
+    def has_vectors(self) -> bool:
+        """Whether examples have vectors."""
+        return type(self.predictor).vectors is not Predictor.vectors
+
+    @property
+    def takes_texts(self) -> bool:
+        """Whether a text is all that an example needs."""
+        return isinstance(self.predictor.sample(), str)
+
+    @property
+    def longest(self) -> int:
+        """Tokens after which texts are cut."""
+        return int(self.predictor.tokenizer.model_max_length)
+
+    async def predict(
+        self, inputs: Sequence[Example], parameters: Mapping[str, Any] | None = None, truncate: bool | None = None
+    ) -> list[dict[str, Any]]:
+        """An answer per input, as `fastformer predict` gives them."""
+        self.check(inputs)
+        await self._check_lengths(inputs, truncate)
+        try:
+            options = options_for(self.task, "predicting", parameters or {})
+            examples = [self.predictor.example(one) if isinstance(one, str) else one for one in inputs]
+        except UserError as error:
+            raise invalid(str(error)) from None
+
+        def run(examples: list[Any]) -> list[dict[str, Any]]:
+            return list(self.predictor.predict(examples, options))
+
+        return await self._submit(("predict", options, columns_of(inputs)), run, examples)
+
+    async def vectors(self, inputs: Sequence[Example], truncate: bool | None = None) -> list[np.ndarray]:
+        """A vector per input."""
+        self.check(inputs)
+        await self._check_lengths(inputs, truncate)
+
+        def run(examples: list[Any]) -> list[np.ndarray]:
+            return list(self.predictor.vectors(examples))
+
+        return await self._submit(("vectors", columns_of(inputs)), run, list(inputs))
+
+    async def ask(self, name: str, request: Any, tell: Callable[[Any], None] | None = None) -> Any:
+        """The answer of a service."""
+
+        def run(_: list[Any]) -> list[Any]:
+            service = self.services[name]
+            return [service.answer(request, tell) if service.streams else service.answer(request)]
+
+        [answer] = await self._submit(None, run, [request])
+        return answer
+
+    async def show(self, name: str, request: Any) -> str:
+        """The answer of a service as a page."""
+        [page] = await self._submit(None, lambda _: [self.services[name].page(request)], [request])  # type: ignore[misc]
+        return page
+
+    async def lengths(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text, none of them cut."""
+
+        def count() -> list[int]:
+            return [len(ids) for ids in encode_batch(self.predictor.tokenizer, list(texts))[0]]
+
+        return await asyncio.to_thread(count)
+
+    async def _submit(self, kind: Hashable, run: Callable[[list[Any]], Sequence[Any]], examples: list[Any]) -> Any:
+        tokens = sum(map(tokens_of, examples))
+        try:
+            return await self.batcher.submit(kind, run, examples, tokens)
+        except UserError as error:
+            raise invalid(str(error)) from None
+        except (Failure, Gone):
+            raise
+        except MemoryError:
+            raise Failure(507, "Backend", "there is not enough memory for this request; send less at a time") from None
+
+    def check(self, inputs: Sequence[Example]) -> None:
+        """Refuse what is too much, or nothing."""
+        if not inputs:
+            raise invalid("`inputs` is empty; give at least one")
+        if len(inputs) > self.limits.inputs:
+            raise too_large(f"{len(inputs):,} inputs in one request; {self.limits.inputs:,} are the most")
+        for number, one in enumerate(inputs, 1):
+            if (length := len(one if isinstance(one, str) else str(one))) > self.limits.text:
+                raise too_large(f"input {number} has {length:,} characters; {self.limits.text:,} are the most")
+
+    async def _check_lengths(self, inputs: Sequence[Example], truncate: bool | None) -> None:
+        """Refuse texts that would be cut, unless that is wanted."""
+        if self.limits.truncate if truncate is None else truncate:
+            return
+        doubtful = [
+            (number, one)
+            for number, one in enumerate(inputs, 1)
+            if isinstance(one, str) and _MOST_TOKENS * (1 + len(one)) > self.longest
+        ]
+        if not doubtful:
+            return
+        found = await self.lengths([text for _, text in doubtful])
+        for (number, _), length in zip(doubtful, found, strict=True):
+            if length > self.longest:
+                raise too_long(
+                    f"input {number} has {length:,} tokens, and the model reads {self.longest:,}; "
+                    'shorten it, or send "truncate": true'
+                )
+
+
+def columns_of(inputs: Sequence[Example]) -> Hashable:
+    """Whose requests may join: texts with texts, and dictionaries with those of the same columns.
+
+    The first of several dictionaries decides which columns are read; so that company changes nothing, it must not be
+    somebody else's.
+    """
+    if all(isinstance(one, str) for one in inputs):
+        return str
+    columns = {tuple(one) if isinstance(one, dict) else None for one in inputs}
+    return columns.pop() if len(columns) == 1 else object()

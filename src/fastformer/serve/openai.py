@@ -1,0 +1,65 @@
+"""OpenAI's POST /v1/embeddings, and GET /v1/models."""
+
+import base64
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Body
+from pydantic import BaseModel, ConfigDict, Field
+
+from fastformer.serve.failures import Failure, invalid
+from fastformer.serve.model import ServedModel
+from fastformer.serve.tei import embed
+
+
+class Embeddings(BaseModel):
+    """What OpenAI's clients send."""
+
+    model_config = ConfigDict(extra="ignore")
+    input: str | list[str] = Field(description="A text, or a list of them; numbers of tokens are not taken.")
+    model: str = Field(description="The name of a model, as /v1/models lists them.")
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = Field(None, description="As many as the model has, or left out.")
+    user: str | None = None
+
+
+def find(models: Mapping[str, ServedModel], name: str) -> ServedModel:
+    """The model of a name."""
+    if name not in models:
+        raise Failure(404, "Validation", f"there is no model {name!r}; there is: {', '.join(models)}")
+    return models[name]
+
+
+def routes(models: Mapping[str, ServedModel]) -> APIRouter:
+    """The routes for all models."""
+    router = APIRouter(prefix="/v1", tags=["OpenAI"])
+    example = {"one": {"value": {"model": next(iter(models)), "input": "A text."}}}
+
+    @router.post("/embeddings", summary="Vectors of texts, as OpenAI has them", response_model=None)
+    async def embeddings_route(body: Annotated[Embeddings, Body(openapi_examples=example)]) -> dict[str, Any]:
+        """Vectors of length 1, one per text, in order."""
+        model = find(models, body.model)
+        if not model.has_vectors:
+            raise invalid(f"{model.name} has no vectors: it is a run of {model.task}")
+        vectors = await embed(model, body.input, None, True)
+        if body.dimensions not in (None, vectors.shape[1]):
+            raise invalid(f"`dimensions` is {body.dimensions}; the vectors of {model.name} have {vectors.shape[1]}")
+        if body.encoding_format == "base64":
+            written: list[Any] = [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in vectors]
+        else:
+            written = vectors.tolist()
+        count = sum(await model.lengths([body.input] if isinstance(body.input, str) else body.input))
+        return {
+            "object": "list",
+            "model": model.name,
+            "data": [{"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(written)],
+            "usage": {"prompt_tokens": count, "total_tokens": count},
+        }
+
+    @router.get("/models", summary="The models that are served", response_model=None)
+    async def models_route() -> dict[str, Any]:
+        """Their names."""
+        data = [{"id": name, "object": "model", "created": 0, "owned_by": "fastformer"} for name in models]
+        return {"object": "list", "data": data}
+
+    return router

@@ -1,0 +1,232 @@
+"""The routes of Hugging Face's text-embeddings-inference: /predict, /embed, /rerank, /tokenize and /info.
+
+A list in is a list out, in order. Two things differ: `["a", "b"]` are two texts, not a pair, since no model here reads
+pairs; and where an answer is no table of labels, it is what `fastformer predict` writes.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Body
+from pydantic import BaseModel, ConfigDict, Field
+
+from fastformer.data.spans import place_tokens
+from fastformer.errors import UserError
+from fastformer.serve.failures import invalid
+from fastformer.serve.model import Example, ServedModel
+from fastformer.version import __version__
+
+_LABELS = "probabilities"  # of an answer, where it chooses among labels
+
+Truncate = Annotated[
+    bool | None,
+    Field(description="Cut texts that are longer than the model reads, instead of refusing them. Default: `/info`."),
+]
+OneOrMany = Annotated[
+    str | dict[str, Any] | list[str | dict[str, Any] | list[str]],
+    Field(description="A text, or a list of them; for a model that reads more than a text, objects."),
+]
+
+
+class Predict(BaseModel):
+    """What to predict."""
+
+    model_config = ConfigDict(extra="ignore")
+    inputs: OneOrMany
+    truncate: Truncate = None
+    raw_scores: bool = Field(False, description="Not offered: answers are probabilities.")
+    full: bool = Field(False, description="The whole answer, as `fastformer predict` writes it, not labels alone.")
+    parameters: dict[str, Any] | None = Field(
+        None, description="`top_k`: only so many labels; and the options of `fastformer predict`."
+    )
+
+
+class Embed(BaseModel):
+    """What to make vectors of."""
+
+    model_config = ConfigDict(extra="ignore")
+    inputs: OneOrMany
+    truncate: Truncate = None
+    normalize: bool = Field(True, description="Make every vector as long as 1.")
+
+
+class Rerank(BaseModel):
+    """A query, and texts to put in order by how near they are to it."""
+
+    model_config = ConfigDict(extra="ignore")
+    query: str
+    texts: list[str]
+    truncate: Truncate = None
+    raw_scores: bool = Field(False, description="Makes no difference: scores are cosines, from -1 to 1.")
+    return_text: bool = Field(False, description="Give the texts along.")
+
+
+class Tokenize(BaseModel):
+    """Texts to split."""
+
+    model_config = ConfigDict(extra="ignore")
+    inputs: str | list[str]
+    add_special_tokens: bool = True
+
+
+def as_list(inputs: Any) -> tuple[list[Example], bool]:
+    """Inputs as a list, and whether they were one. A list of one text is how TEI writes a text of a batch."""
+    if not isinstance(inputs, list):
+        return [inputs], False
+    found: list[Example] = []
+    for number, one in enumerate(inputs, 1):
+        if isinstance(one, list):
+            if len(one) != 1:
+                raise invalid(f"input {number} is a list of {len(one)} texts; no model here reads pairs: give one text")
+            one = one[0]
+        found.append(one)
+    return found, True
+
+
+def labels_of(answer: dict[str, Any], top: int | None = None) -> list[dict[str, Any]] | None:
+    """The labels of an answer with their probabilities, the likeliest first; None where it has none."""
+    if not isinstance(answer.get(_LABELS), dict):
+        return None
+    ranked = sorted(answer[_LABELS].items(), key=lambda item: -item[1])
+    return [{"label": name, "score": chance} for name, chance in ranked[:top]]
+
+
+async def predict(model: ServedModel, body: Predict) -> tuple[list[Any], bool]:
+    """An answer per input, and whether a list was asked for."""
+    inputs, many = as_list(body.inputs)
+    parameters = {name: value for name, value in (body.parameters or {}).items() if value is not None}
+    top = parameters.pop("top_k", None)
+    if body.raw_scores or parameters.pop("function_to_apply", None) == "none":
+        raise invalid("raw scores are not offered: answers are probabilities; leave `raw_scores` out")
+    if top is not None and (not isinstance(top, int) or top < 1):
+        raise invalid(f"`top_k` is {top!r}; give 1 or more")
+    answers = await model.predict(inputs, parameters, body.truncate)
+    if body.full:
+        return answers, many
+    return [answer if (found := labels_of(answer, top)) is None else found for answer in answers], many
+
+
+async def embed(model: ServedModel, inputs: Any, truncate: bool | None, normalize: bool) -> np.ndarray:
+    """The vectors of some inputs (inputs, width)."""
+    vectors = np.stack(await model.vectors(as_list(inputs)[0], truncate)).astype(np.float32)
+    return unit(vectors) if normalize else vectors
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """Vectors of length 1; one of zeros stays what it is."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.where(lengths > 0, lengths, 1)
+
+
+def tokens(model: ServedModel, texts: Sequence[str], special: bool) -> list[list[dict[str, Any]]]:
+    """The tokens of each text and where they stand in it."""
+    tokenizer, found = model.predictor.tokenizer, []
+    marks = set(tokenizer.all_special_ids)
+    for text in texts:
+        try:
+            placed = place_tokens(tokenizer, text)
+        except UserError as error:
+            raise invalid(str(error)) from None
+        found.append(
+            [
+                {"id": int(token), "text": name, "special": bool(mark), "start": start, "stop": stop}
+                for token, name, (start, stop) in zip(
+                    placed.ids.tolist(), placed.names, placed.spans.tolist(), strict=True
+                )
+                if not (mark := token in marks and start == stop) or special
+            ]
+        )
+    return found
+
+
+def about(model: ServedModel) -> dict[str, Any]:
+    """What /info says of a model: TEI's fields, and ours behind them."""
+    predictor, limits = model.predictor, model.limits
+    kind: dict[str, Any] = {}
+    if model.has_vectors:
+        kind["embedding"] = {"pooling": "model"}
+    if labels := model.shown.get(_LABELS):
+        kind["classifier"] = {
+            "id2label": {str(number): name for number, name in enumerate(labels)},
+            "label2id": {name: number for number, name in enumerate(labels)},
+        }
+    return {
+        "model_id": model.name,
+        "model_sha": None,
+        "model_dtype": "float32",
+        "model_type": kind,
+        "max_concurrent_requests": limits.queue,
+        "max_input_length": model.longest,
+        "max_batch_tokens": limits.batch_tokens,
+        "max_batch_requests": None,
+        "max_client_batch_size": limits.inputs,
+        "auto_truncate": limits.truncate,
+        "tokenization_workers": 1,
+        "version": __version__,
+        "task": model.task,
+        "takes_texts": model.takes_texts,
+        "sample": predictor.sample(),
+        "has_vectors": model.has_vectors,
+        "services": {
+            one.name: {"help": one.help, "panel": one.panel, "streams": one.streams, "example": dict(one.example)}
+            for one in model.services.values()
+        },
+    }
+
+
+def routes(model: ServedModel) -> APIRouter:
+    """The routes of one model."""
+    router = APIRouter()
+    sample = model.predictor.sample()
+    one, two = {"inputs": sample}, {"inputs": [sample, sample]}
+    examples = {"one": {"value": one}, "a list": {"value": two}}
+
+    @router.post("/predict", summary="Predict", response_model=None)
+    async def predict_route(body: Annotated[Predict, Body(openapi_examples=examples)]) -> Any:
+        """The answer to each input. Labels come with their probabilities, the likeliest first.
+
+        A single input has a single answer; a list of inputs has a list of answers, in order.
+        """
+        answers, many = await predict(model, body)
+        return answers if many else answers[0]
+
+    if model.has_vectors:
+        of_text = sample if isinstance(sample, str) else "A text."
+
+        @router.post("/embed", summary="Vectors of texts", response_model=None)
+        async def embed_route(
+            body: Annotated[Embed, Body(openapi_examples={"one": {"value": {"inputs": of_text}}})],
+        ) -> list[list[float]]:
+            """A list of vectors, one per input, in order."""
+            vectors = await embed(model, body.inputs, body.truncate, body.normalize)
+            return vectors.tolist()
+
+        query = {"query": of_text, "texts": [of_text, "Something else."]}
+
+        @router.post("/rerank", summary="Texts by how near they are to a query", response_model=None)
+        async def rerank_route(
+            body: Annotated[Rerank, Body(openapi_examples={"one": {"value": query}})],
+        ) -> list[dict[str, Any]]:
+            """The texts' numbers, the nearest to the query first: the cosine of the angle between their vectors."""
+            found = unit(np.stack(await model.vectors([body.query, *body.texts], body.truncate)).astype(np.float64))
+            scores = found[1:] @ found[0]
+            return [
+                {"index": index, "score": float(scores[index])}
+                | ({"text": body.texts[index]} if body.return_text else {})
+                for index in np.argsort(-scores, kind="stable").tolist()
+            ]
+
+    @router.post("/tokenize", summary="Tokens of texts", response_model=None)
+    def tokenize_route(body: Tokenize) -> list[list[dict[str, Any]]]:
+        """The tokens of each text: number, spelling, and the characters `text[start:stop]` that they stand for."""
+        texts, _ = as_list(body.inputs)
+        model.check(texts)
+        return tokens(model, [str(text) for text in texts], body.add_special_tokens)
+
+    @router.get("/info", summary="What is served", response_model=None)
+    async def info_route() -> dict[str, Any]:
+        """What the model is, what it can be asked for, and the limits."""
+        return about(model)
+
+    return router

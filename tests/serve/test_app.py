@@ -1,0 +1,209 @@
+"""The routes, on real runs, in this process."""
+
+import base64
+import json
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from fastformer.serve import Limits, create_app
+from fastformer.tasks.verbs import load
+
+TEXTS = ["a hammer and the saw", "the soup with a bread", "a cat", ""]
+
+
+def client_for(run, **options):
+    return TestClient(create_app({"model": run}, **options))
+
+
+@pytest.fixture(scope="module")
+def client(classifier):
+    with client_for(classifier) as client:
+        yield client
+
+
+def test_a_text_gets_its_labels_the_likeliest_first(client, offline):
+    [answer] = offline.predict(TEXTS[:1])
+    found = client.post("/predict", json={"inputs": TEXTS[0]}).json()
+    assert found[0]["label"] == answer["label"]
+    assert {one["label"]: one["score"] for one in found} == pytest.approx(answer["probabilities"], abs=2e-6)
+    assert [one["score"] for one in found] == sorted((one["score"] for one in found), reverse=True)
+
+
+@pytest.mark.parametrize("inputs", [TEXTS, [[text] for text in TEXTS], [{"text": text} for text in TEXTS]])
+def test_a_list_in_is_a_list_out_in_order(client, offline, inputs):
+    expected = [answer["label"] for answer in offline.predict(TEXTS)]
+    found = client.post("/predict", json={"inputs": inputs}).json()
+    assert [one[0]["label"] for one in found] == expected
+    [single] = client.post("/predict", json={"inputs": inputs[:1]}).json()
+    assert single[0]["label"] == expected[0]
+
+
+def test_the_whole_answer_is_that_of_predict(client, offline):
+    found = client.post("/predict", json={"inputs": TEXTS, "full": True, "parameters": {"top": 2}}).json()
+    assert [one["label"] for one in found] == [one["label"] for one in offline.predict(TEXTS)]
+    assert all(len(one["probabilities"]) == 2 for one in found)
+    assert [len(one) for one in client.post("/predict", json={"inputs": TEXTS, "parameters": {"top_k": 1}}).json()] == [
+        1
+    ] * 4
+
+
+def test_a_task_that_only_these_tests_know_is_served(trained):
+    run = trained("loudness")
+    expected = list(load(run).predict([{"text": "SHOUT hush"}, {"text": "sing"}]))
+    with client_for(run) as client:
+        assert client.post("/predict", json={"inputs": "SHOUT hush"}).json() == pytest.approx(expected[0], abs=1e-5)
+        found = client.post("/predict", json={"inputs": ["SHOUT hush", {"text": "sing"}]}).json()
+        assert [one["loud"] for one in found] == pytest.approx([one["loud"] for one in expected], abs=1e-5)
+        info = client.get("/info").json()
+        assert (info["task"], info["has_vectors"], info["max_input_length"]) == ("loudness", False, 32)
+        assert client.post("/embed", json={"inputs": "a"}).status_code == 404
+        long = {"inputs": "hush " * 40}
+        refused = client.post("/predict", json=long)
+        assert refused.status_code == 422
+        assert "40 tokens, and the model reads 32" in refused.json()["error"]
+        assert client.post("/predict", json=long | {"truncate": True}).status_code == 200
+
+
+def test_an_export_answers_as_its_run(classifier, client, tmp_path):
+    from fastformer.export.exporting import export
+
+    pytest.importorskip("onnxruntime")
+    export(classifier, tmp_path / "onnx", show_progress=False)
+    with client_for(tmp_path / "onnx") as other:
+        for route in ("/predict", "/embed"):
+            ours, theirs = (one.post(route, json={"inputs": TEXTS}).json() for one in (client, other))
+            if route == "/embed":
+                np.testing.assert_allclose(ours, theirs, atol=1e-4)
+            else:
+                assert [one[0]["label"] for one in ours] == [one[0]["label"] for one in theirs]
+
+
+def test_vectors_are_those_of_embed(client, offline):
+    expected = np.stack(list(offline.vectors(TEXTS)))
+    found = np.array(client.post("/embed", json={"inputs": TEXTS, "normalize": False}).json())
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert np.shape(client.post("/embed", json={"inputs": "a cat"}).json()) == (1, offline.width)
+    lengths = np.linalg.norm(client.post("/embed", json={"inputs": TEXTS[:3]}).json(), axis=1)
+    np.testing.assert_allclose(lengths, 1, atol=1e-5)
+
+
+def test_rerank_puts_the_same_text_first(client):
+    found = client.post("/rerank", json={"query": TEXTS[1], "texts": TEXTS[:3], "return_text": True}).json()
+    assert found[0]["index"] == 1
+    assert found[0]["score"] == pytest.approx(1)
+    assert found[0]["text"] == TEXTS[1]
+    assert [one["score"] for one in found] == sorted((one["score"] for one in found), reverse=True)
+
+
+def test_tokens_stand_where_they_are_said_to(client):
+    text = "The soup,  with bread"
+    [found] = client.post("/tokenize", json={"inputs": text}).json()
+    assert [text[one["start"] : one["stop"]].strip() for one in found] == ["The", "soup", ",", "with", "bread"]
+
+
+def test_openai_embeddings_in_both_forms(client, offline):
+    body = {"model": "model", "input": TEXTS[:2]}
+    found = client.post("/v1/embeddings", json=body).json()
+    assert [one["index"] for one in found["data"]] == [0, 1]
+    assert found["usage"]["prompt_tokens"] == found["usage"]["total_tokens"] > 0
+    coded = client.post("/v1/embeddings", json=body | {"encoding_format": "base64"}).json()
+    vector = np.frombuffer(base64.b64decode(coded["data"][1]["embedding"]), "<f4")
+    np.testing.assert_allclose(vector, found["data"][1]["embedding"], atol=1e-6)
+    wrong = client.post("/v1/embeddings", json=body | {"model": "other"})
+    assert wrong.status_code == 404
+    assert wrong.json()["error"]["message"] == "there is no model 'other'; there is: model"
+    assert client.get("/v1/models").json()["data"][0]["id"] == "model"
+    assert client.post("/v1/embeddings", json=body | {"dimensions": 3}).status_code == 422
+
+
+def test_the_open_inference_protocol(client, offline):
+    about = client.get("/v2/models/model").json()
+    assert {one["name"] for one in about["outputs"]} == {"label", "probabilities", "vector"}
+    tensor = {"name": "text", "shape": [2], "datatype": "BYTES", "data": TEXTS[:2]}
+    body = {"id": "7", "inputs": [tensor], "outputs": [{"name": "vector"}, {"name": "label"}]}
+    found = client.post("/v2/models/model/infer", json=body).json()
+    assert found["id"] == "7"
+    vectors, labels = found["outputs"]
+    assert vectors["shape"] == [2, offline.width]
+    assert labels["data"] == [one["label"] for one in offline.predict(TEXTS[:2])]
+    every = client.post("/v2/models/model/infer", json={"inputs": [tensor]}).json()["outputs"]
+    chances = next(one for one in every if one["name"] == "probabilities")
+    columns = chances["parameters"]["columns"]
+    rows = np.reshape(chances["data"], chances["shape"])
+    assert [columns[place] for place in rows.argmax(axis=1)] == labels["data"]
+    tensor = {"name": "json", "shape": [1], "datatype": "BYTES", "data": [json.dumps({"text": TEXTS[0]})]}
+    assert client.post("/v2/models/model/infer", json={"inputs": [tensor]}).status_code == 200
+    assert client.post("/v2/models/model/infer", json={"inputs": [tensor | {"shape": [2]}]}).status_code == 422
+    assert client.get("/v2/models/other").status_code == 404
+    assert client.get("/v2/health/ready").json() == {"ready": True}
+
+
+def test_metrics_count_requests(client):
+    client.post("/predict", json={"inputs": TEXTS})
+    text = client.get("/metrics").text
+    assert 'fastformer_requests_total{route="/predict",status="200"}' in text
+    assert 'fastformer_batch_examples_count{model="model"}' in text
+
+
+def test_several_models_have_names(classifier, trained):
+    with TestClient(create_app({"first": classifier, "second": trained("loudness")})) as client:
+        assert isinstance(client.post("/predict", json={"inputs": "a cat"}).json(), list)
+        assert "loud" in client.post("/models/second/predict", json={"inputs": "hush"}).json()
+        assert client.get("/models/second/info").json()["task"] == "loudness"
+        assert client.get("/v2/models/second").json()["name"] == "second"
+        assert client.post("/v1/embeddings", json={"model": "second", "input": "a"}).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        (b"{", 422, "JSON decode error"),
+        (b"{}", 422, "`inputs`: Field required"),
+        (b'{"inputs": []}', 422, "`inputs` is empty"),
+        (b'{"inputs": 3}', 422, "`inputs"),
+        (b'{"inputs": [["a", "b"]]}', 422, "no model here reads pairs"),
+        (b'{"inputs": "a", "raw_scores": true}', 422, "raw scores are not offered"),
+        (b'{"inputs": {"number": 1, "size": 2}}', 422, "cannot tell which column holds the text"),
+        (b'{"inputs": "a", "parameters": {"beams": 2}}', 422, "has no use for it"),
+        (b'{"inputs": ["a", "b", "c", "d"]}', 413, "4 inputs in one request; 3 are the most"),
+        (b'{"inputs": "%s"}' % (b"a " * 60), 413, "120 characters; 100 are the most"),
+        (b'{"inputs": "%s"}' % (b"a " * 600), 413, "bytes; 1,000 are the most"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(classifier, body, status, said):
+    limits = Limits(body=1000, text=100, inputs=3)
+    with client_for(classifier, limits=limits) as client:
+        answer = client.post("/predict", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == status
+    content = answer.json()
+    assert set(content) == {"error", "error_type"}
+    assert said in content["error"]
+    assert "\n" not in content["error"]
+
+
+def test_no_such_route_says_where_they_are(client):
+    found = client.get("/nothing")
+    assert found.status_code == 404
+    assert "GET /docs lists what there is" in found.json()["error"]
+    assert client.get("/predict").status_code == 405
+
+
+def test_only_who_has_the_key_is_answered(classifier):
+    with client_for(classifier, api_key="söcret") as client:
+        assert client.post("/predict", json={"inputs": "a"}).status_code == 401
+        wrong = {"Authorization": "Bearer other"}
+        assert client.post("/predict", json={"inputs": "a"}, headers=wrong).status_code == 401
+        right = {"Authorization": "Bearer söcret".encode()}
+        assert client.post("/predict", json={"inputs": "a"}, headers=right).status_code == 200
+        assert client.get("/metrics").status_code == 401
+        assert client.get("/health").status_code == 200
+
+
+def test_other_origins_may_ask_only_where_that_is_wanted(classifier, client):
+    asking = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST"}
+    assert "access-control-allow-origin" not in client.options("/predict", headers=asking).headers
+    with client_for(classifier, cors=["https://app.example"], api_key="k") as allowed:
+        answer = allowed.options("/predict", headers=asking)
+    assert answer.headers["access-control-allow-origin"] == "https://app.example"
