@@ -39,6 +39,8 @@ from fastformer.surroundings.machine import release, tune
 from fastformer.surroundings.progress import progress_bar, quiet_libraries, say
 
 CHECKPOINT_SECONDS = 300
+LATEST = 0.1  # share of the latest step in the loss that is shown
+NOTE_SECONDS = 0.5  # between two looks at it: on a GPU each waits for the step
 LAZY_ROWS = 50_000  # from here on updating the rows of an embedding that a batch met is faster than updating all
 
 
@@ -171,6 +173,12 @@ class _BucketTrainer(Trainer):
     def __init__(self, settings: TrainingSettings, score: Callable | None, **options):
         super().__init__(**options)
         self.settings, self.score = settings, score
+        [self.watch] = [one for one in self.callback_handler.callbacks if isinstance(one, _Watch)]
+
+    def training_step(self, *args, **kwargs) -> torch.Tensor:
+        loss = super().training_step(*args, **kwargs)
+        self.watch.see(loss)
+        return loss
 
     def evaluate(self, *args, **kwargs) -> dict[str, float]:
         if self.score is None:
@@ -210,7 +218,9 @@ class _Watch(TrainerCallback):
         self.stopped = self.stopped_within_epoch = False
         self.bar: AbstractContextManager[Callable[..., None]] | None = None
         self.advance: Callable[..., None]  # once training begins
-        self.note = ""
+        self.loss: torch.Tensor | None = None  # of the last steps, on average
+        self.said = 0.0  # when it was shown
+        self.score = ""
 
     def __enter__(self) -> None:
         def stop(number, frame):
@@ -239,8 +249,14 @@ class _Watch(TrainerCallback):
         self.bar, self.advance = bar, bar.__enter__()
         self.advance(state.global_step)
 
+    def see(self, loss: torch.Tensor) -> None:
+        """Remember the loss of a step: the average of the last ten or so."""
+        self.loss = loss if self.loss is None else torch.lerp(self.loss, loss, LATEST)
+
     def on_step_end(self, args, state, control, **kwargs):
         self.advance(1)
+        if time.monotonic() - self.said > NOTE_SECONDS:
+            self._note()
         release()
         steps_per_epoch = state.max_steps // args.num_train_epochs
         if state.global_step % steps_per_epoch == 0:
@@ -258,11 +274,12 @@ class _Watch(TrainerCallback):
         self.last_save = time.monotonic()
         note_seconds(self.folder, self.last_save - self.started)
 
-    def on_log(self, args, state, control, logs=None, **kwargs):
-        if logs and "loss" in logs:
-            self.note = f"loss {logs['loss']:.3f}"
-            self.advance(0, note=self.note)
-
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
         if (score := metrics.get(f"eval_{self.shown}")) is not None:
-            self.advance(0, note=f"{self.note}, validation {self.shown} {score:.3f}")
+            self.score = f", validation {self.shown} {score:.3f}"
+        self._note()
+
+    def _note(self) -> None:
+        self.said = time.monotonic()
+        if self.loss is not None:
+            self.advance(0, note=f"loss {self.loss.item():.3f}{self.score}")

@@ -9,6 +9,7 @@ from typing import Any, TextIO
 
 from fastformer.data.answers import Write, check_ending, write_lines, writing_answers
 from fastformer.data.keeping import Keep, carrying
+from fastformer.data.row_counts import how_many_rows
 from fastformer.data.standard_input import input_pauses
 from fastformer.data.text_files import WITH_NAMES, TextFiles
 from fastformer.engine.fit import Trained, Workspace, fit
@@ -178,7 +179,8 @@ def predict(
     found = carrying(answer, examples, kept) if kept else answer(examples)
     count = 0
     show = show_progress and not predictor.counts_itself
-    with _destination(output, predictor) as write, progress_bar("Predicting", show=show) as advance:
+    total = how_many_rows(source if document is None and text is None else examples)
+    with _destination(output, predictor) as write, progress_bar("Predicting", total, show) as advance:
         for answers in _batched(found):
             write(answers)
             count += len(answers)
