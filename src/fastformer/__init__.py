@@ -29,6 +29,7 @@ _PLACES = {
     "Recommender": "fastformer.tasks.recommendation",
     "ConversionPredictor": "fastformer.tasks.conversion",
     "Summarizer": "fastformer.tasks.summarization",
+    "TextEncoder": "fastformer.tasks.encoder",
 }
 
 __all__ = ["__version__", *_PLACES]

@@ -37,6 +37,22 @@ def write_jsonl(path: Path, records) -> str:
     return str(path)
 
 
+def save_teacher(folder: Path) -> Path:
+    """An encoder for others to learn from, as save_pretrained writes it: small, with random weights."""
+    import torch
+    from transformers import BertConfig, BertModel
+
+    from fastformer.data.tokenizers import train_tokenizer
+
+    words = [*FILLER, *(word for words in WORDS.values() for word in words), "."]
+    tokenizer = train_tokenizer("pieces", [" ".join(words)], vocab_size=200, min_frequency=1)
+    sizes = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+    torch.manual_seed(0)
+    BertModel(BertConfig(vocab_size=len(tokenizer), initializer_range=0.3, **sizes)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def files(tmp_path_factory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("data")

@@ -148,6 +148,31 @@ def summarization(folder: Path) -> Sample:
     )
 
 
+def encoder(folder: Path) -> Sample:
+    from .conftest import save_teacher
+
+    texts = [f"{one.capitalize()}. {other.capitalize()}." for (one, _), (other, _) in _twos(make_rows(160, 0))]
+    pairs = [
+        {"text": one, "a": one, "b": other, "score": float(label == second)}
+        for (one, label), (other, second) in _twos(make_rows(40, 1))
+    ]
+    (folder / "empty.csv").write_text("")
+    other = folder / "other.csv"
+    other.write_text("number,size\n1,2\n")
+    return Sample(
+        write_csv(folder / "train.csv", [(text, "") for text in texts]),
+        write_jsonl(folder / "test.jsonl", pairs),
+        [text for text, _ in make_rows(6, 2)],
+        {"epochs": 2, "batch_size": 40, "width": 16, "teacher": str(save_teacher(folder / "teacher"))},
+        {**_refused(folder, "csv"), str(other): "column"},
+        ("text", "score"),
+    )
+
+
+def _twos(rows: list) -> zip:
+    return zip(rows[::2], rows[1::2], strict=True)
+
+
 def _refused(folder: Path, ending: str) -> dict[str, str]:
     """A file that is not there, one with nothing in it, and, where it was written, a broken one."""
     refused = {str(folder / f"missing.{ending}"): "no such file", str(folder / f"empty.{ending}"): "empty"}
@@ -162,6 +187,7 @@ SAMPLES: dict[str, Callable[[Path], Sample]] = {
     "classification": classification,
     "recommendation": recommendation,
     "summarization": summarization,
+    "encoder": encoder,
 }
 
 

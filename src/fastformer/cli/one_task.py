@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fastformer.cli.options import Beams, Json, RunFolder, print_json
+from fastformer.cli.options import Beams, Json, RunFolder, TextColumn, Texts, print_json
 
 
 def recommend(
@@ -64,6 +64,30 @@ def summarize(
     from fastformer.tasks.summarization import summarize as write
 
     print(write(open_run(run), document, beams=beams))
+
+
+def search(
+    data: Texts,
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="What to look for, in words.")],
+    top: Annotated[int, typer.Option(min=1, help="How many texts to print.")] = 10,
+    model: Annotated[
+        str, typer.Option(metavar="RUN", help="An encoder: `base`, or a folder that `train encoder` left.")
+    ] = "base",
+    text_column: TextColumn = None,
+    json_: Json = False,
+) -> None:
+    """Find the texts of a file that say what is looked for, in whatever words; no training is needed.
+
+    Example: `fastformer search reviews.csv "the zip broke"`
+    """
+    from fastformer.tasks.encoder.text_encoder import search as find
+
+    found = find(data, query, model=model, top=top, text_column=text_column)
+    if json_:
+        return print_json([one._asdict() for one in found])
+    for one in found:
+        text = " ".join(one.text.split())
+        print(f"{one.score:.3f}  {one.place + 1:>6}  {text[:100]}{'…' if len(text) > 100 else ''}")
 
 
 def explain(

@@ -1,7 +1,7 @@
 """The readers: what a file, a folder or a dataset holds -> records (where, text, …, label), a few at a time.
 
-Files are CSV, TSV, JSONL, a JSON array, Parquet, or one text per line, all of them plain or .gz; CSV and TSV have a
-header and quote fields by `"`. A folder holds LABEL/*.txt, or was saved by `datasets`; datasets also come from the
+Files are CSV, TSV, JSONL, a JSON array, Parquet, or one text per line, all of them plain, .gz or .xz; CSV and TSV have
+a header and quote fields by `"`. A folder holds LABEL/*.txt, or was saved by `datasets`; datasets also come from the
 Hub. A reader finds the columns, asks `choose` which of them to read, and yields their values as they are, except that
 class numbers of `datasets` become names. `where` is the file and the line or row, for whoever finds a value wrong.
 """
@@ -11,6 +11,7 @@ import gzip
 import io
 import itertools
 import json
+import lzma
 import re
 import tempfile
 import zlib
@@ -41,32 +42,42 @@ _ARRAY_START = re.compile(r"\s*\[\s*")
 _ARRAY_COMMA = re.compile(r"\s*,?\s*")
 _BOM = b"\xef\xbb\xbf"
 _BUFFER = 1 << 20
+_COMPRESSED = {".gz": lambda file: gzip.GzipFile(fileobj=file), ".xz": lzma.LZMAFile}
 _BATCH = 64  # rows of Parquet and `datasets` in memory at a time: each may be megabytes
 
 csv.field_size_limit(2**31 - 1)  # a whole book may stand in one field
 
 
+def _suffix(name: str) -> str:
+    """The ending of a file's name that says its format, in lower case; what says that it is compressed does not."""
+    path = Path(name.lower())
+    return Path(path.stem).suffix if path.suffix in _COMPRESSED else path.suffix
+
+
 def format_of(name: str) -> Format:
     """The format that a file's name says."""
-    suffix = Path(name.lower().removesuffix(".gz")).suffix
+    suffix = _suffix(name)
     if suffix not in _FORMATS:
         endings = ", ".join(_FORMATS)
-        raise UserError(f"{name}: the name does not say what the file holds; end it in one of {endings} (and .gz)")
+        raise UserError(
+            f"{name}: the name does not say what the file holds; end it in one of {endings} (and .gz or .xz)"
+        )
     return _FORMATS[suffix]
 
 
 def is_table(name: str) -> bool:
     """Whether a file's name says that it holds rows."""
-    return _FORMATS.get(Path(name.lower().removesuffix(".gz")).suffix, "lines") != "lines"
+    return _FORMATS.get(_suffix(name), "lines") != "lines"
 
 
 def guard(name: str, records: Iterator[Record]) -> Iterator[Record]:
     """Say what the machine has against reading in words that help."""
     try:
         yield from records
-    except (gzip.BadGzipFile, EOFError, zlib.error):
+    except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError):
+        kind, ending = ("xz", ".xz") if name.lower().endswith(".xz") else ("gzip", ".gz")
         raise UserError(
-            f"{name}: not a whole gzip file; compress it again, or take .gz off its name if it is not compressed"
+            f"{name}: not a whole {kind} file; compress it again, or take {ending} off its name if it is not compressed"
         ) from None
     except PermissionError as error:
         path = error.filename or name
@@ -76,19 +87,20 @@ def guard(name: str, records: Iterator[Record]) -> Iterator[Record]:
 
 
 def read_file(name: str, format: Format, choose: Choose, with_label: bool) -> Iterator[Record]:
-    """The records of a file, plain or .gz."""
+    """The records of a file, plain, .gz or .xz."""
     with opened(name, back_to_front=format == "parquet") as file:
         yield from read_stream(file, name, format, choose, with_label)
 
 
 @contextmanager
 def opened(name: str, back_to_front: bool = False) -> Iterator[Bytes]:
-    """The bytes of a file, plain or .gz. What is read back to front, as Parquet is, is decompressed aside first."""
+    """The bytes of a file, plain, .gz or .xz. What is read back to front, as Parquet is, is unpacked aside first."""
     with io.BufferedReader(io.FileIO(name), _BUFFER) as file:
-        if not name.lower().endswith(".gz"):
+        unzip = _COMPRESSED.get(Path(name.lower()).suffix)
+        if unzip is None:
             yield file
             return
-        unzipped = io.BufferedReader(gzip.GzipFile(fileobj=file), _BUFFER)
+        unzipped = io.BufferedReader(unzip(file), _BUFFER)
         if not back_to_front:
             yield unzipped
             return

@@ -1,4 +1,4 @@
-"""JSONL or Parquet, plain or .gz -> objects with any columns, a few at a time.
+"""JSONL or Parquet, plain, .gz or .xz -> objects with any columns, a few at a time.
 
 `tables.py` reads one text and one label a row; this is for tasks whose rows have lists and several fields.
 """
@@ -52,7 +52,9 @@ def _read(
         raise UserError(f"{source}: no such file; give a .jsonl or .parquet file")
     format = format_of(source)
     if format not in ("jsonl", "json", "parquet"):
-        raise UserError(f"{source}: rows with lists are read from .jsonl or .parquet (and .gz); convert the file")
+        raise UserError(
+            f"{source}: rows with lists are read from .jsonl or .parquet (and .gz or .xz); convert the file"
+        )
     with opened(source, back_to_front=format == "parquet") as file:
         if format == "parquet":
             rows = _read_parquet(file, name, (*needed, *first), optional)

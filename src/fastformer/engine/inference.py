@@ -29,9 +29,14 @@ class TextRunner:
     """Runs a model over any number of texts. `cut` counts the texts that were longer than its maximum."""
 
     def __init__(
-        self, model: PreTrainedModel | OnnxClassifier, tokenizer: PreTrainedTokenizerBase, max_length: int | None
+        self,
+        model: PreTrainedModel | OnnxClassifier,
+        tokenizer: PreTrainedTokenizerBase,
+        max_length: int | None,
+        batch_tokens: int = BATCH_TOKENS,
     ):
         self.model, self.tokenizer, self.max_length = model.eval(), tokenizer, max_length
+        self.batch_tokens = batch_tokens
         self.cut = 0
 
     def __call__(
@@ -66,7 +71,7 @@ class TextRunner:
             encoded += rows
             self.cut += cut
         lengths = np.array([len(ids) for ids in encoded])
-        batches = token_budget_batches(lengths, BATCH_TOKENS)
+        batches = token_budget_batches(lengths, self.batch_tokens)
 
         def run(batch: np.ndarray) -> np.ndarray:
             inputs = pad_batch([encoded[index] for index in batch], self.tokenizer.pad_token_id)
@@ -77,7 +82,7 @@ class TextRunner:
             return rows
 
         # A text that fills more than a batch takes its memory, so it has all cores to itself.
-        alone = int((lengths > BATCH_TOKENS).sum())  # the longest come first
+        alone = int((lengths > self.batch_tokens).sum())  # the longest come first
         found = [*_in_turn(run, batches[:alone]), *each(run, batches[alone:])]
         answers: dict[int, np.ndarray] = {}
         for batch, rows in zip(batches, found, strict=True):

@@ -25,6 +25,8 @@ class FastformerConfig(PreTrainedConfig):
             (any length).
         max_position_embeddings: longest input of learned positions and of the Linformer projection.
         norm: layer norm `post` (after the residual, as the authors), `pre` or `none`.
+        final_norm: whether a `pre` model has a norm behind its last layer too. Without it token vectors keep their
+            lengths, and with `pooling="mean"` and layers that add nothing the text vector is the mean of the table.
         feed_forward: whether a layer has a feed-forward block after the mixer.
         residual: whether the mixer and the feed-forward block are added to their input.
         pooling: how token vectors become one text vector: `additive` attention, `mean` or `first`.
@@ -88,6 +90,7 @@ class FastformerConfig(PreTrainedConfig):
     position_embedding_type: Literal["learned", "sinusoidal", "none"] = "learned"
     max_position_embeddings: int = 512
     norm: Literal["post", "pre", "none"] = "post"
+    final_norm: bool = True
     feed_forward: bool = True
     residual: bool = True
     pooling: Literal["additive", "mean", "first"] = "additive"

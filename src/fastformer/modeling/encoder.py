@@ -247,7 +247,7 @@ class FastformerModel(FastformerPreTrainedModel):
         # Shared layers: one module, applied num_hidden_layers times.
         own_layers = min(1, config.num_hidden_layers) if config.share_layers else config.num_hidden_layers
         self.layers = nn.ModuleList([FastformerLayer(config) for _ in range(own_layers)])
-        self.final_norm = _norm(config, "pre")
+        self.final_norm = _norm(config, "pre") if config.final_norm else nn.Identity()
         self.pooler = POOLINGS[config.pooling](config) if add_pooling_layer else None
         self.post_init()
 

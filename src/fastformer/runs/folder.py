@@ -23,6 +23,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ from fastformer.surroundings.progress import quiet_libraries
 from fastformer.version import __version__
 
 RUN_FILE = "run.json"
+MODELS = "fastformer.models"  # the group of entry points by which packages bring runs along
 CHECKPOINTS = "checkpoints"
 CHECKPOINT_MARK = "settings.json"  # in checkpoints/: says that they are ours
 _ASIDE = ".saving"  # a run that is being written
@@ -127,10 +129,10 @@ class Run:
 
 
 def open_run(folder: str | Path) -> Run:
-    """Open a finished run, or say why this folder is none."""
+    """Open a finished run, or one that an installed package brings along, by its name; or say why this is none."""
     folder = Path(folder)
     if not folder.is_dir():
-        raise UserError(f"{folder}: no such run folder; `fastformer train … --output {folder}` makes one")
+        folder = _brought_along(str(folder))
     finish_saving(folder)
     try:
         record = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
@@ -143,6 +145,15 @@ def open_run(folder: str | Path) -> Run:
     except (OSError, ValueError) as error:
         raise UserError(f"{folder / RUN_FILE}: cannot be read ({_one_line(error)}); train the run again") from error
     return Run(folder, record)
+
+
+def _brought_along(name: str) -> Path:
+    """The run that an installed package has under this name: an entry point of `fastformer.models`, giving its path."""
+    known = {one.name: one for one in entry_points(group=MODELS)}
+    if name in known:
+        return Path(known[name].load()())
+    others = f", or name one that is installed: {', '.join(sorted(known))}" if known else ""
+    raise UserError(f"{name}: no such run folder; `fastformer train … --output {name}` makes one{others}")
 
 
 def claim_output(folder: str | Path, *, resume: bool, overwrite: bool) -> Path:

@@ -42,6 +42,13 @@ def tune() -> None:
     _keep_few_kernels()
 
 
+@cache
+def has_bfloat16() -> bool:
+    """Whether this processor multiplies bfloat16 numbers itself; elsewhere they are slower than float32."""
+    able = torch.cpu.get_capabilities()
+    return bool(able.get("avx512_bf16") or able.get("amx_bf16"))
+
+
 def release() -> None:
     """Return freed memory to the system after all, twice a minute at most; called between batches.
 
