@@ -3,6 +3,7 @@
 import io
 import json
 import random
+import subprocess
 import sys
 import threading
 
@@ -12,6 +13,7 @@ import torch
 from fastformer.errors import UserError
 from fastformer.runs.folder import open_run
 from fastformer.tasks.conversion import BehaviorStore
+from fastformer.tasks.conversion.log import BehaviorLog
 from fastformer.tasks.conversion.scoring import encode_lists
 from fastformer.tasks.verbs import predict, train
 
@@ -210,3 +212,55 @@ def test_eight_threads_share_a_store(run, limits):
     assert len(store.predictor.items.kept) <= limits.get("max_items", len(words))
     for user in [*store.users]:
         torch.testing.assert_close(store.vector(user), expected_vector(store, user))
+
+
+def test_a_log_brings_back_every_user(run, tmp_path):
+    kept = {"log": tmp_path / "log" / "behaviors.sqlite"}
+    store = BehaviorStore.open(run, max_users=1, **kept)
+    for number, row in enumerate(ROWS):
+        for text in row["behaviors"]:
+            store.add(f"user {number}", text)
+    asked = [(f"user {number}", row["ad"], side(row)) for number, row in enumerate(ROWS)]
+    found = [store.score(*one) for one in asked]  # all but the last had left memory
+    again = BehaviorStore.open(run, **kept)
+    whole = BehaviorStore.open(run)
+    for number, row in enumerate(ROWS):
+        whole.add(f"user {number}", *row["behaviors"])
+    assert found == pytest.approx([whole.score(*one) for one in asked], abs=1e-6)
+    assert [again.score(*one) for one in asked] == pytest.approx(found, abs=1e-6)
+    assert len(again.log.of("user 0")) <= again.model.config.max_behaviors
+    again.forget("user 0")
+    assert BehaviorStore.open(run, **kept).log.of("user 0") == []
+
+
+def test_threads_that_share_a_log_lose_and_double_nothing(run, tmp_path):
+    for turn in range(3):
+        path = tmp_path / f"{turn}.sqlite"
+        BehaviorStore.open(run, log=path).add("ann", "soup")
+        store = BehaviorStore.open(run, log=path)  # knows ann from the log alone
+        threads = [threading.Thread(target=store.add, args=("ann", f"bread {number}")) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        texts = store.log.of("ann")
+        assert texts[0] == "soup"
+        assert sorted(texts[1:]) == [f"bread {number}" for number in range(4)]
+        vectors = store.predictor.items(texts)
+        torch.testing.assert_close(
+            torch.stack([*store.users["ann"].behaviors]), torch.stack([vectors[t] for t in texts])
+        )
+
+
+def test_what_was_added_survives_a_kill(tmp_path):
+    path = tmp_path / "behaviors.sqlite"
+    code = (
+        "import os, sys; from fastformer.tasks.conversion.log import BehaviorLog; log = BehaviorLog(sys.argv[1], 3)\n"
+        "for number in range(5): log.add('ann', [f'did {number}'])\n"
+        "log._database.execute('BEGIN'); log._database.execute(\"DELETE FROM behaviors\"); os._exit(9)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode == 9
+    assert BehaviorLog(path, 3).of("ann") == ["did 2", "did 3", "did 4"]
+    (tmp_path / "broken.sqlite").write_bytes(b"no database" * 100)
+    with pytest.raises(UserError, match="cannot be used to keep behaviours"):
+        BehaviorLog(tmp_path / "broken.sqlite", 3)

@@ -114,6 +114,14 @@ class Explanation:
             "baseline": self.baseline,
         }
 
+    def pieces(self) -> list[tuple[int, int, float]]:
+        """First character, the one after the last, and effect of each piece of the text, as the page shades it."""
+        from fastformer.explain.page import added_up, text_pieces
+
+        found = text_pieces(self)
+        effects = added_up(self.effect, found).tolist()
+        return [(piece.start, piece.end, effect) for piece, effect in zip(found, effects, strict=True)]
+
     def to_html(self) -> str:
         """One page that needs nothing beside it."""
         from fastformer.explain.page import page

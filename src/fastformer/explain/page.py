@@ -32,7 +32,7 @@ def page(explanation: Explanation) -> str:
     """The page as a string."""
     frame, style, script = (_file(name) for name in ("page.html", "page.css", "page.js"))
     pieces = text_pieces(explanation)
-    effects = _added_up(explanation.effect, pieces)
+    effects = added_up(explanation.effect, pieces)
     largest = float(np.abs(effects).max(initial=0))
     levels = range(-LEVELS, LEVELS + 1)
     return Template(frame).substitute(
@@ -73,7 +73,7 @@ def _trimmed(piece: Piece, text: str) -> Piece:
     return Piece(start, start + len(content.strip()), piece.tokens)
 
 
-def _added_up(values: np.ndarray, pieces: list[Piece]) -> np.ndarray:
+def added_up(values: np.ndarray, pieces: list[Piece]) -> np.ndarray:
     """Numbers of the tokens (…, tokens) as numbers of the pieces."""
     if not pieces:
         return values[..., :0]
@@ -148,7 +148,7 @@ def _data(explanation: Explanation, pieces: list[Piece]) -> str:
         "levels": LEVELS,
         "tokens": len(explanation.tokens),
         "views": [
-            {"name": name, "rows": [[_row(head) for head in layer] for layer in _added_up(values, pieces)]}
+            {"name": name, "rows": [[_row(head) for head in layer] for layer in added_up(values, pieces)]}
             for name, values in _views(explanation)
         ],
         # Of a piece of several tokens only one was removed: that number is not the piece's.

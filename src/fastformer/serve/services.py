@@ -26,6 +26,7 @@ def body_of(service: Service) -> type[BaseModel]:
         default = one.default if one.default is not MISSING else ...
         if one.default_factory is not MISSING:
             default = one.default_factory()
+        default = list(default) if isinstance(default, tuple) else default
         made[one.name] = one.type, Field(default, description=about.help, ge=about.least, le=about.most)
     if service.page is not None:
         made[_HTML] = bool, Field(False, description="Answer with a page instead of JSON.")

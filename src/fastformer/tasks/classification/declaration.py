@@ -52,6 +52,15 @@ class Evaluating:
     by_class: bool = option(True, "Say the scores of each class too; for numbers the quantiles of the errors.")
 
 
+@dataclass(frozen=True)
+class Explaining:
+    """What a server is asked to explain."""
+
+    text: str = option(help="The text.")
+    label: str | None = option(None, "The label to explain; by default the most probable one.")
+    baseline: str = option("zero", "What tokens are measured from: `zero`, or the `mean` token of the text.")
+
+
 CLASSIFICATION = register(
     Declaration(
         name="classification",

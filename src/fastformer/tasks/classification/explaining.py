@@ -7,6 +7,7 @@ the explanation is about the choice that was made. For a number it is the number
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,9 +23,13 @@ from fastformer.explain.attribution import Score, check_by_removal, token_effect
 from fastformer.modeling import FastformerForSequenceClassification
 from fastformer.runs.folder import RUN_FILE, Run
 from fastformer.surroundings.files import writing_text
+from fastformer.tasks.base import Service
 from fastformer.tasks.classification.data import LabelSpace
-from fastformer.tasks.classification.predictor import describe
+from fastformer.tasks.classification.declaration import Explaining
+from fastformer.tasks.classification.predictor import Classifier, describe
 from fastformer.tasks.verbs import load
+
+LONGEST_SERVED = 100_000  # characters: gradients take many times the memory of an answer
 
 
 def explain(
@@ -63,6 +68,35 @@ def _source(export: Run) -> str:
         return ""
     source = export.folder.with_name(name)
     return f", {source}" if (source / RUN_FILE).is_file() else ""
+
+
+def explain_service(classifier: Classifier) -> Service:
+    """`POST /explain` of a server."""
+
+    def explained(request: Explaining) -> Explanation:
+        if len(request.text) > LONGEST_SERVED:
+            raise UserError(
+                f"the text has {len(request.text):,} characters, and a server explains {LONGEST_SERVED:,}; "
+                "`fastformer explain` takes longer ones"
+            )
+        name = Path(classifier.trained.name).resolve().name
+        parts = classifier.model, classifier.tokenizer, classifier.space
+        return explain_text(*parts, request.text, label=request.label, baseline=request.baseline, name=name)
+
+    def answer(request: Explaining) -> dict[str, Any]:
+        explanation = explained(request)
+        return {**explanation.summary(), "pieces": explanation.pieces()}
+
+    return Service(
+        name="explain",
+        help="Why a text gets its label: the effect of every token on the label's log-odds.\n\n`pieces` has the tokens "
+        "as `[start, end, effect]`, places in the text's characters; tokens that share characters are one piece.",
+        request=Explaining,
+        answer=answer,
+        example={"text": classifier.sample()},
+        page=lambda request: explained(request).to_html(),
+        panel="shade",
+    )
 
 
 def explain_text(

@@ -1,6 +1,6 @@
 """A trained classifier that answers: labels and probabilities, text vectors, scores on labelled texts."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from time import perf_counter
@@ -16,7 +16,7 @@ from fastformer.errors import UserError
 from fastformer.export.onnx_model import OnnxClassifier
 from fastformer.modeling import FastformerForSequenceClassification
 from fastformer.surroundings.progress import progress_bar
-from fastformer.tasks.base import Predictor
+from fastformer.tasks.base import Predictor, Service
 from fastformer.tasks.classification.data import LabelEncoder, LabelSpace, Rows, Table
 from fastformer.tasks.classification.declaration import Evaluating, Predicting
 from fastformer.tasks.classification.metrics import falling, has_label, probabilities, scores
@@ -59,6 +59,14 @@ class Classifier(Predictor):
     def example(self, text: str) -> str:
         """A text is all that an example is."""
         return text
+
+    def services(self, keep: Path) -> Sequence[Service]:
+        """`explain`, but of an export, which has no gradients."""
+        if isinstance(self.model, OnnxClassifier):
+            return ()
+        from fastformer.tasks.classification.explaining import explain_service
+
+        return (explain_service(self),)
 
     def _check(self, options: Predicting) -> None:
         for flag, value in (("--top", options.top), ("--threshold", options.threshold)):

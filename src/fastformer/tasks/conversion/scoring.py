@@ -23,7 +23,7 @@ from fastformer.modeling.conversion import Side
 from fastformer.runs.folder import Run
 from fastformer.surroundings.machine import tune
 from fastformer.surroundings.progress import progress_bar
-from fastformer.tasks.base import Predictor
+from fastformer.tasks.base import Predictor, Service
 from fastformer.tasks.conversion.events import Event, EventSource
 from fastformer.tasks.conversion.features import SideFeatures
 from fastformer.tasks.conversion.metrics import plot_reliability, scores
@@ -101,6 +101,18 @@ class EventPredictor(Predictor):
         """`{"probability": 0.25}`: how likely a conversion is. Labels are not read."""
         for chance in self.probabilities(self._events(examples)):
             yield {"probability": round(chance, 6)}
+
+    def sample(self) -> dict[str, Any]:
+        """An event, with its side features unknown."""
+        side = dict.fromkeys((*self.features.columns.numeric, *self.features.columns.categorical))
+        did = ["searched for hiking boots", "read about a walk in the hills"]
+        return {"behaviors": did, "ad": "Boots for every weather", **side}
+
+    def services(self, keep: Path) -> Sequence[Service]:
+        """`score`, and `behaviors` to note what users do."""
+        from fastformer.tasks.conversion.serving import conversion_services
+
+        return conversion_services(self, keep)
 
     def vectors(self, examples: Iterable[Event | dict[str, Any]]) -> Iterator[np.ndarray]:
         """The user vector of each event: what its behaviours say, whatever the ad."""

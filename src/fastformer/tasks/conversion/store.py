@@ -7,6 +7,11 @@ his vector is made from these when it is asked for and has changed: no text of t
     store.add("ann", "searched for hiking boots")
     store.score("ann", "Boots for every weather")
 
+With a `log`, a file, everything that users did is on the disk when `add` returns: a store that is opened with the same
+file knows all of them, and a user who had to leave memory comes back.
+
+    store = BehaviorStore.open("runs/ads", log="behaviors.sqlite")
+
 Memory is bounded: the items and the users that were met last are kept. Threads may share a store: each call sees all
 that was added before it began, and the model works outside the locks, so that nobody waits for another's texts.
 """
@@ -31,6 +36,7 @@ from fastformer.modeling.conversion import Side
 from fastformer.runs.folder import open_run
 from fastformer.surroundings.files import write_json, writing_aside
 from fastformer.tasks.conversion.events import Event, event_of
+from fastformer.tasks.conversion.log import BehaviorLog
 from fastformer.tasks.conversion.scoring import MAX_ITEMS, EventPredictor, encode_lists
 
 MAX_USERS = 100_000
@@ -49,15 +55,23 @@ class _User:
 class BehaviorStore:
     """Users, what they did, and the probability that they convert; the same answers as the model on whole rows."""
 
-    def __init__(self, predictor: EventPredictor, max_users: int = MAX_USERS):
+    def __init__(self, predictor: EventPredictor, max_users: int = MAX_USERS, log: str | Path | None = None):
         self.predictor, self.max_users = predictor, max_users
+        self.log = None if log is None else BehaviorLog(log, predictor.model.config.max_behaviors)
         self.users: OrderedDict[str, _User] = OrderedDict()
         self._lock = threading.Lock()  # of the users
 
     @classmethod
-    def open(cls, run: str | Path, *, max_items: int = MAX_ITEMS, max_users: int = MAX_USERS) -> "BehaviorStore":
-        """A store for the model in a run folder."""
-        return cls(EventPredictor.of(open_run(run), max_items), max_users)
+    def open(
+        cls,
+        run: str | Path,
+        *,
+        max_items: int = MAX_ITEMS,
+        max_users: int = MAX_USERS,
+        log: str | Path | None = None,
+    ) -> "BehaviorStore":
+        """A store for the model in a run folder; `log` is a file that keeps what users do."""
+        return cls(EventPredictor.of(open_run(run), max_items), max_users, log)
 
     @property
     def model(self) -> FastformerForConversion:
@@ -69,7 +83,10 @@ class BehaviorStore:
         _check_user(user)
         _check_texts(texts, "store.add(user, *texts)")
         vectors = self.predictor.items(texts)
+        self._recall(user)
         with self._lock:
+            if self.log is not None:
+                self.log.add(user, texts)
             state = self._state(user)
             state.behaviors.extend(vectors[text] for text in texts)
             state.vector = None
@@ -96,6 +113,7 @@ class BehaviorStore:
     def vector(self, user: str) -> Tensor:
         """The user's vector (width,)."""
         _check_user(user)
+        self._recall(user)
         with self._lock:
             if user in self.users:
                 self.users.move_to_end(user)
@@ -113,6 +131,8 @@ class BehaviorStore:
         """Remove all that is known of a user."""
         with self._lock:
             self.users.pop(user, None)
+            if self.log is not None:
+                self.log.forget(user)
 
     def save_items(self, folder: str | Path) -> None:
         """Write the item vectors to a folder: a serving process that starts from it encodes no known text again."""
@@ -142,6 +162,17 @@ class BehaviorStore:
         for text, vector in zip(texts, vectors, strict=True):
             self.predictor.items.keep(text, vector.clone())
         return len(texts)
+
+    def _recall(self, user: str) -> None:
+        """Take a user whom only the log knows into memory."""
+        while self.log is not None and user not in self.users:
+            texts = self.log.of(user)
+            if not texts:
+                return
+            vectors = self.predictor.items(texts)
+            with self._lock:  # whoever adds to the log has the lock: if nothing came meanwhile, this is all
+                if user not in self.users and self.log.of(user) == texts:
+                    self._state(user).behaviors.extend(vectors[text] for text in texts)
 
     def _state(self, user: str) -> _User:
         if user not in self.users:

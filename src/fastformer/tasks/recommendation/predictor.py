@@ -21,7 +21,7 @@ from fastformer.runs.folder import Run, open_run
 from fastformer.surroundings.files import writing_aside
 from fastformer.surroundings.machine import tune
 from fastformer.surroundings.progress import progress_bar
-from fastformer.tasks.base import Predictor
+from fastformer.tasks.base import Predictor, Service
 from fastformer.tasks.recommendation.articles import Articles, articles_of
 from fastformer.tasks.recommendation.clicks import Clicks
 from fastformer.tasks.recommendation.examples import Titles, encode_titles
@@ -52,10 +52,11 @@ class Ranker(Predictor):
         self.cut = titles.cut
         return titles
 
-    def score(self, clicks: Clicks, keep: bool = False) -> np.ndarray:
+    def score(self, clicks: Clicks, keep: bool = False, texts: Sequence[str] = ()) -> np.ndarray:
         """A score of every candidate, float32, aligned with `clicks.candidates.values`; larger is better.
 
-        With `keep` what the model makes of the articles is kept for the next time.
+        With `keep` what the model makes of the articles is kept for the next time. `texts` are titles of articles that
+        are in no table: histories have them by the numbers behind the table's.
         """
         tune()
         news = self._kept[1] if self._kept is not None and self._kept[0] is clicks.news else None
@@ -65,6 +66,8 @@ class Ranker(Predictor):
             if titles is not None:
                 news = encode_news(self.model, titles, advance)
                 self._kept = (clicks.news, news) if keep else self._kept
+            if texts:
+                news = torch.cat([news, encode_news(self.model, self.titles(articles_of(texts)))])
             return match_clicks(self.model, news, clicks, self.settings.history_length, advance)
 
     def predict(self, examples: Clicks | Iterable[dict[str, Any]], options: Any = None) -> Iterator[dict[str, Any]]:
@@ -126,18 +129,41 @@ class Ranker(Predictor):
         """Ids of the articles of a folder."""
         return examples.news["id"].to_pylist() if isinstance(examples, Clicks) else None
 
+    def example(self, text: str) -> Any:
+        """Refuse it: an impression is more than a text."""
+        raise UserError(f"an impression is an object such as {self.sample()}, not a text")
+
+    def sample(self) -> dict[str, list[str]]:
+        """An impression of the articles it was trained on."""
+        ids = self.articles.table["id"][:5].to_pylist()
+        return {"history": ids[:2], "candidates": ids[2:] or ids}
+
+    def services(self, keep: Path) -> Sequence[Service]:
+        """`recommend`, and `articles` to choose from."""
+        from fastformer.tasks.recommendation.serving import recommender_services
+
+        return recommender_services(self)
+
     def recommend(
-        self, history: Iterable[str] = (), top: int = 10, articles: Articles | None = None
+        self,
+        history: Iterable[str] = (),
+        top: int = 10,
+        articles: Articles | None = None,
+        texts: Sequence[str] = (),
     ) -> list[dict[str, Any]]:
         """The best articles for somebody who clicked `history` (ids, oldest first), best first.
 
         Chosen from `articles`, or from what it was trained on; what was clicked already is left out, and what has no
-        title.
+        title. `texts` are titles that were clicked after those, of articles that need not be among them.
         """
+        if texts and self.trained.record["model"] == "fim":
+            raise UserError(f"{self.trained.name}: fim reads a history of its own articles only; give ids")
         choice = self.articles if articles is None else articles
         clicked = choice.find(history, "history")
         others = np.setdiff1d(choice.titled, clicked)
-        scores = self.score(choice.impressions([clicked], [others]), keep=articles is None)
+        behind = np.arange(choice.table.num_rows, choice.table.num_rows + len(texts), dtype=np.int32)
+        impression = choice.impressions([np.concatenate([clicked, behind])], [others])
+        scores = self.score(impression, keep=articles is None, texts=texts)
         best = np.argsort(-scores, kind="stable")[:top]
         rows = choice.table.take(pa.array(others[best])).select(["id", "title", "category"]).to_pylist()
         return [{**row, "score": round(float(scores[place]), 4)} for row, place in zip(rows, best, strict=True)]
@@ -178,11 +204,11 @@ class Ensemble(Ranker):
         )
         self.members = members
 
-    def score(self, clicks: Clicks, keep: bool = False) -> np.ndarray:
+    def score(self, clicks: Clicks, keep: bool = False, texts: Sequence[str] = ()) -> np.ndarray:
         """The average of the scores of its runs."""
         for member in self.members:
             member.show = self.show
-        return np.mean([member.score(clicks, keep) for member in self.members], axis=0)
+        return np.mean([member.score(clicks, keep, texts) for member in self.members], axis=0)
 
     def notes(self) -> Iterator[str]:
         """Those of its runs, each once."""

@@ -78,6 +78,14 @@ class Evaluating:
     beams: int | None = option(None, RUN_BEAMS_HELP, least=1)
 
 
+@dataclass(frozen=True)
+class Summarizing:
+    """What a server is asked to summarize."""
+
+    text: str = option(help="The text.")
+    beams: int | None = option(None, RUN_BEAMS_HELP, least=1, most=20)
+
+
 SUMMARIZATION = register(
     Declaration(
         name="summarization",

@@ -1,7 +1,8 @@
 """A trained summarizer, ready to write and to be scored."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,10 @@ from torch import Tensor
 from fastformer.engine.fit import Trained
 from fastformer.engine.inference import TextRunner
 from fastformer.modeling.pooling import MeanPooling
-from fastformer.tasks.base import Predictor
-from fastformer.tasks.summarization.baselines import baseline_summaries
-from fastformer.tasks.summarization.declaration import Evaluating, Predicting
-from fastformer.tasks.summarization.documents import Documents
+from fastformer.tasks.base import Predictor, Service
+from fastformer.tasks.summarization.baselines import SENTENCES, baseline_summaries, lead
+from fastformer.tasks.summarization.declaration import Evaluating, Predicting, Summarizing
+from fastformer.tasks.summarization.documents import Documents, tidy
 from fastformer.tasks.summarization.metrics import ENGLISH, language_code, rouge
 from fastformer.tasks.summarization.writing import Writer
 
@@ -43,6 +44,23 @@ class SummaryPredictor(Predictor):
     def example(self, text: str) -> str:
         """A text is all that an example is."""
         return text
+
+    def services(self, keep: Path) -> Sequence[Service]:
+        """`summarize`, which can be watched while it writes."""
+
+        def answer(request: Summarizing, tell: Callable[[Any], None] | None = None) -> dict[str, Any]:
+            told = None if tell is None else lambda text: tell({"summary": text})
+            written = self.writer.write_one(tidy(request.text), beams=request.beams, tell=told)
+            score = None if written.score is None else round(written.score, 4)
+            return {"summary": written.summary, "score": score, "lead": lead(request.text, SENTENCES[0])}
+
+        about = (
+            "The summary of a text, its score (the mean log-probability of its words), and the first three sentences "
+            "of the text to compare it with.\n\nWith `stream` there are server-sent events: `part` with the best "
+            "summary so far after every word, then `done` with the answer."
+        )
+        example = {"text": self.sample()}
+        return (Service("summarize", about, Summarizing, answer, example, streams=True, panel="write"),)
 
     def vectors(self, examples: Iterable[Any]) -> Iterator[np.ndarray]:
         """The mean of the encoder's vectors (width,); zeros for an article without tokens."""

@@ -7,7 +7,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import LogitsProcessorList, PreTrainedTokenizerBase
+from transformers import (
+    LogitsProcessorList,
+    PreTrainedTokenizerBase,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
 
 from fastformer.data.batches import pad_batch, token_budget_batches
 from fastformer.data.tokenizers import encode_batch
@@ -64,6 +69,15 @@ class Writer:
             for chunk in in_chunks(articles):
                 yield from self._write(chunk, beams or self.beams, done)
 
+    def write_one(
+        self, article: str, *, beams: int | None = None, tell: Callable[[str], None] | None = None
+    ) -> Written:
+        """The summary of one article; `tell` is called with the best summary so far after every word."""
+        tune()
+        self._start()
+        [written] = self._write([article], beams or self.beams, lambda _: None, tell)
+        return written
+
     def notes(self) -> Iterator[str]:
         """How many articles of the last call were cut, and how many empty, if any were."""
         if self.cut:
@@ -71,7 +85,13 @@ class Writer:
         if self.empty:
             yield f"{how_many(self.empty, 'articles', 'are', self.count)} empty, and so is the summary of each."
 
-    def _write(self, articles: list[str], beams: int, done: Callable[[int], None]) -> list[Written]:
+    def _write(
+        self,
+        articles: list[str],
+        beams: int,
+        done: Callable[[int], None],
+        tell: Callable[[str], None] | None = None,
+    ) -> list[Written]:
         encoded, cut = encode_batch(self.tokenizer, articles, self.tokenizer.model_max_length)
         self.cut += cut
         lengths = np.array([len(ids) for ids in encoded])
@@ -85,7 +105,7 @@ class Writer:
             full = [row for row in batch if lengths[row] > marks and _is_visible(articles[row])]
             self.empty += len(batch) - len(full)
             if full:
-                for row, written in zip(full, self._generate([encoded[row] for row in full], beams), strict=True):
+                for row, written in zip(full, self._generate([encoded[row] for row in full], beams, tell), strict=True):
                     found[row] = written
             self.count, self.seconds = self.count + len(batch), self.seconds + perf_counter() - start
             done(len(batch))
@@ -93,7 +113,9 @@ class Writer:
         return found
 
     @torch.inference_mode()
-    def _generate(self, articles: list[np.ndarray], beams: int) -> Iterator[Written]:
+    def _generate(
+        self, articles: list[np.ndarray], beams: int, tell: Callable[[str], None] | None
+    ) -> Iterator[Written]:
         inputs = pad_batch(articles, self.tokenizer.pad_token_id)
         ids, mask = (tensor.to(self.model.device) for tensor in inputs.values())
         source = self.model.get_encoder()(ids, mask).last_hidden_state
@@ -105,6 +127,7 @@ class Writer:
                 num_beams=beams,
                 no_repeat_ngram_size=0,
                 logits_processor=self.rules,
+                stopping_criteria=StoppingCriteriaList([] if tell is None else [_Watch(self.tokenizer, tell)]),
             )
         summaries = self.tokenizer.batch_decode(sequences, skip_special_tokens=True)
         scores = map(self._score, sequences[:, 1:], source.split(1), ids.split(1), mask.split(1))
@@ -119,6 +142,18 @@ class Writer:
         words = written[ends.cumsum(dim=0) == ends]  # up to the first end
         encoded = EncoderOutput(last_hidden_state=source, source_ids=source_ids)
         return -self.model(attention_mask=mask, encoder_outputs=encoded, labels=words[None]).loss.item()
+
+
+class _Watch(StoppingCriteria):
+    """Tells what is written while it is written: the first row is the best beam. It stops nothing."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, tell: Callable[[str], None]):
+        self.tokenizer, self.tell = tokenizer, tell
+
+    def __call__(self, input_ids: Tensor, scores: Tensor, **kwargs: object) -> Tensor:
+        """Called after every word."""
+        self.tell(tidy(self.tokenizer.decode(input_ids[0], skip_special_tokens=True)))
+        return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
 
 
 def _is_visible(text: str) -> bool:
