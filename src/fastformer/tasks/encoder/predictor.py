@@ -62,6 +62,10 @@ class EncoderPredictor(Predictor):
         super().__init__(trained)
         self.encode = TextVectors(self.model, self.tokenizer)
 
+    def example(self, text: str) -> str:
+        """A text is all that an example is."""
+        return text
+
     def vectors(self, examples: Iterable[Any]) -> Iterator[np.ndarray]:
         """Vectors (width,) of length 1; zeros for a text without any token."""
         return self.encode(texts_of(examples, self.settings.text_column))
