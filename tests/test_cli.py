@@ -185,7 +185,9 @@ class TestMistakes:
             "latin.csv": ("text,label\ncafé,x\n".encode("latin1"), "not UTF-8"),
             "columns.csv": (b"body_text,stars_given,other\na,1,2\n", "--text-column"),
             "one.csv": (b"text,label\na cat,x\na dog,x\n", "at least two"),
-            "missing-label.csv": (b"text,label\na cat,x\na dog,\n", "line 3"),
+            "missing-label.csv": (b"text,label\na cat,\na dog,\n", "no row is left (2 without a label)"),
+            "ids.csv": (b"id,text\n1,a cat\n2,a dog\n", "cannot tell which column holds the label"),
+            "own.csv": (b"text,label\na,x\nb,y\nc,z\n", "all 3 rows have a label of their own"),
         }
         for name, (content, part) in cases.items():
             (tmp_path / name).write_bytes(content)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fastformer.data import published
+from fastformer.data import left_out
 from fastformer.data.tables import Row, read_rows
 from fastformer.errors import UserError
 
@@ -15,8 +15,8 @@ from fastformer.errors import UserError
 def said(monkeypatch) -> list[str]:
     """What the readers say about lines that do not fit."""
     messages: list[str] = []
-    published._say_once.cache_clear()
-    monkeypatch.setattr(published, "say", messages.append)
+    left_out.say_once.cache_clear()
+    monkeypatch.setattr(left_out, "say", messages.append)
     return messages
 
 
@@ -50,7 +50,7 @@ def write(path: Path, text: str) -> Path:
 
 
 class TestAmazon:
-    ROWS = [Row("We got this GPS for my husband", "5"), Row("Not worth it", "1"), Row("", "3")]
+    ROWS = [Row("We got this GPS for my husband", "5"), Row("Not worth it", "1"), Row("So so", "3")]
 
     def file(self, path: Path, lines: list[str]) -> Path:
         with gzip.open(path, "wt", encoding="utf-8") as file:
@@ -91,7 +91,7 @@ class TestAmazon:
 
     def test_odd_lines_are_left_out_counted_and_said_once(self, tmp_path, said):
         good = [json.dumps(one) for one in self.records()]
-        odd = ["{broken", json.dumps(review(None, 2.0)), "[1, 2]"]
+        odd = ["{broken", json.dumps(review("", 2.0)), "[1, 2]"]
         path = self.file(tmp_path / "reviews.json.gz", [*good, *odd])
         for _ in range(2):
             assert list(read_rows(path)) == self.ROWS

@@ -7,12 +7,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fastformer.data import formats
+from fastformer.data import opening
 from fastformer.data.tables import Row, read_rows
 from fastformer.errors import UserError
 
 from .table_files import error_of, write
 
+STRICT = {"strict": True}
 GOOD = '{"text": "x", "label": "a"}\n'
 
 
@@ -24,12 +25,15 @@ GOOD = '{"text": "x", "label": "a"}\n'
         ("a.csv", "text,label\n", {}, "", "no rows; give a file with"),
         ("a.jsonl", "\n\n", {}, "", "no rows"),
         ("a.json", "[]", {}, "", "no rows"),
-        ("a.csv", "text,label\nx,a\ny,\n", {}, ", line 3", "the label is missing; fill it in or remove the row"),
-        ("a.csv", 'text,label\n"x\ny",a\nz, \n', {}, ", line 4", "the label is missing"),
-        ("a.jsonl", GOOD + '{"text": "x"}', {}, ", line 2", "the label is missing"),
-        ("a.jsonl", GOOD + '{"text": "x", "label": null}', {}, ", line 2", "the label is missing"),
-        ("a.jsonl", GOOD + '{"text": "x", "label": NaN}', {}, ", line 2", "the label is missing"),
-        ("a.jsonl", '{"text": "x", "label": null}', {"label_kind": "multi"}, ", line 1", "the label is missing"),
+        ("a.csv", "text,label\nx,a\ny,\n", STRICT, ", line 3", "the label is missing; fill it in or remove the row"),
+        ("a.csv", 'text,label\n"x\ny",a\nz, \n', STRICT, ", line 4", "the label is missing"),
+        ("a.jsonl", GOOD + '{"text": "x"}', STRICT, ", line 2", "the label is missing"),
+        ("a.jsonl", GOOD + '{"text": "x", "label": null}', STRICT, ", line 2", "the label is missing"),
+        ("a.jsonl", GOOD + '{"text": "x", "label": NaN}', STRICT, ", line 2", "the label is NaN; fill it in"),
+        ("a.jsonl", GOOD + '{"text": NaN, "label": "a"}', STRICT, ", line 2", "the text is NaN; fill it in"),
+        ("a.jsonl", GOOD + '{"text": "x", "label": Infinity}', {}, ", line 2", "the label is Infinity, which is no"),
+        ("a.jsonl", GOOD + r'{"text": "x", "label": "a\ud83d"}', {}, ", line 2", r"'a\ud83d' holds half a character"),
+        ("a.csv", "text,label\n,a\ny,\n", {}, "", "no row is left (1 without a text, 1 without a label); check"),
         ("a.jsonl", GOOD + '{"text": "x", "label": ["a"]}', {}, ", line 2", "the label is a list; give every row one"),
         (
             "a.jsonl",
@@ -38,7 +42,13 @@ GOOD = '{"text": "x", "label": "a"}\n'
             ", line 2",
             "the text is a number, not a string; mend the row",
         ),
-        ("a.jsonl", GOOD + '{"label": "a"}', {}, ", line 2", "the text is missing; mend the row"),
+        (
+            "a.jsonl",
+            GOOD + '{"label": "a"}',
+            STRICT,
+            ", line 2",
+            "the text is missing; fill it in or remove the row, or",
+        ),
         (
             "a.jsonl",
             GOOD + '{"text": "x" "label"}',
@@ -82,8 +92,17 @@ GOOD = '{"text": "x", "label": "a"}\n'
             ", line 3",
             "'abc' is not a finite number; mend",
         ),
-        ("a.csv", "text,label\nx,nan\n", {"label_kind": "number"}, ", line 2", "'nan' is not a finite number"),
-        ("a.csv", "text,label\nx,\n", {"label_kind": "number"}, ", line 2", "the label is missing"),
+        ("a.csv", "text,label\nx,inf\n", {"label_kind": "number"}, ", line 2", "'inf' is not a finite number"),
+        ("a.csv", "text,label\nx,nan\n", {"label_kind": "number", "strict": True}, ", line 2", "the label is NaN"),
+        ("a.csv", "text,label\nx,\n", {"label_kind": "number", "strict": True}, ", line 2", "the label is missing"),
+        ("a.jsonl", GOOD[:-5] + "1" + "0" * 400 + "}", {"label_kind": "number"}, ", line 1", "is not a finite number"),
+        ("a.csv", b"PK\x03\x04 text,label", {}, "", "is a zip file or an Excel workbook, whatever its name says"),
+        ("a.csv", gzip.compress(b"text,label", mtime=0), {}, "", "is a gzip file, whatever its name says; end"),
+        ("a.csv", "text,label\nx,a\n".encode("utf-16-le"), {}, "", "looks like UTF-16 without its mark; convert"),
+        ("a.csv", "\ufefftext,label\nx,a".encode("utf-16-le") + b"\n", {}, "", "is marked as UTF-16 and is not"),
+        ("a.zip", b"PK not at all", {}, "", "not a whole zip file; zip it again"),
+        ("a.xlsx", b"PK not at all", {}, "", "not a readable .xlsx workbook ("),
+        ("a.json", f"[{GOOD}] oops", {}, ", after row 1", "more text behind the end of the array"),
         ("a.jsonl", '{"text": "x", "label": true}', {"label_kind": "number"}, ", line 1", "is not a finite number"),
     ],
 )
@@ -129,7 +148,7 @@ def test_permission_denied_is_told_with_what_to_do(tmp_path, monkeypatch):
     def refuse(*args, **options):  # a file mode would not stop root
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(formats, "open", refuse, raising=False)
+    monkeypatch.setattr(opening, "open", refuse, raising=False)
     assert error_of(path) == f"{path}: permission denied; make it readable, for example: chmod +r {path}"
 
 
@@ -139,7 +158,7 @@ def test_other_trouble_of_the_machine_is_told_too(tmp_path, monkeypatch):
     def fail(*args, **options):
         raise OSError(5, "Input/output error", str(path))
 
-    monkeypatch.setattr(formats, "open", fail, raising=False)
+    monkeypatch.setattr(opening, "open", fail, raising=False)
     assert f"{path}: cannot be read (Input/output error)" in error_of(path)
 
 

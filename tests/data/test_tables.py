@@ -16,7 +16,7 @@ from fastformer.data.tables import Row, detect_label_kind, read_rows
 
 from .table_files import error_of, write, write_table
 
-ROWS = [Row("good, very good", "pos"), Row("line one\nline two", "neg"), Row('she said "no"\t…', "neg"), Row("", "pos")]
+ROWS = [Row("good, very good", "pos"), Row("line one\nline two", "neg"), Row('she said "no"\t…', "neg")]
 
 
 FORMATS = ["csv", "tsv", "jsonl", "ndjson", "json", "parquet"]
@@ -35,7 +35,7 @@ def test_every_format_gives_the_same_rows(tmp_path, suffix, zipped):
 @settings(max_examples=40, deadline=None)
 @given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs"])) | st.text("\",\t\n\r\\'|[]{}\x00"), min_size=1))
 def test_any_text_survives_the_round_trip(tmp_path_factory, suffix, texts):
-    rows = [Row(text, str(number)) for number, text in enumerate(texts)]
+    rows = [Row(text, str(number)) for number, text in enumerate(["some", *texts]) if text and not text.isspace()]
     path = tmp_path_factory.getbasetemp() / f"round-trip.{suffix}"
     assert list(read_rows(write_table(path, rows))) == rows
 
@@ -46,8 +46,8 @@ def test_json_may_hold_one_object_a_line(tmp_path):
 
 
 def test_json_arrays_are_decoded_across_the_edges_of_the_window(tmp_path, monkeypatch):
-    monkeypatch.setattr(formats, "_BUFFER", 3)
-    rows = [Row('é "x" ☃ 😀 ' * count, str(count)) for count in range(5)]
+    monkeypatch.setattr(formats, "BUFFER", 3)
+    rows = [Row('é "x" ☃ 😀 ' * count, str(count)) for count in range(1, 6)]
     path = write(tmp_path / "rows.json", json.dumps([row._asdict() for row in rows], indent=1, ensure_ascii=False))
     assert list(read_rows(path)) == rows
     assert list(read_rows(write_table(path, rows))) == rows
@@ -64,7 +64,6 @@ def test_byte_order_mark_and_windows_line_ends_are_no_part_of_the_data(tmp_path)
         assert list(read_rows(write(tmp_path / name, bom + data))) == [Row("a", "1")]
     assert list(read_rows(write(tmp_path / "a.txt", bom + "a\r\n\r\nb"), label_kind="none")) == [
         Row("a"),
-        Row(""),
         Row("b"),
     ]
 
@@ -126,13 +125,13 @@ def test_the_real_reviews_are_all_read(data):
 
 def test_one_label_is_a_string_whatever_its_type_was(tmp_path):
     labels = ["a", 3, -1, True, 4.0, 4.5, " b "]
-    path = write(tmp_path / "a.jsonl", "".join(json.dumps({"text": "", "label": label}) + "\n" for label in labels))
+    path = write(tmp_path / "a.jsonl", "".join(json.dumps({"text": "x", "label": label}) + "\n" for label in labels))
     assert [row.label for row in read_rows(path)] == ["a", "3", "-1", "true", "4", "4.5", " b "]
 
 
 def test_several_labels_are_a_list_or_joined_by_a_bar(tmp_path):
     values = [["a", 2], [], "a|b", "a | b", "a", "", 7, ["a", "a"]]
-    path = write(tmp_path / "a.jsonl", "".join(json.dumps({"text": "", "labels": value}) + "\n" for value in values))
+    path = write(tmp_path / "a.jsonl", "".join(json.dumps({"text": "x", "labels": value}) + "\n" for value in values))
     expected = [["a", "2"], [], ["a", "b"], ["a", "b"], ["a"], [], ["7"], ["a"]]
     assert [row.label for row in read_rows(path, label_kind="multi")] == expected
     path = write(tmp_path / "a.csv", "text,label\nx,a|b\ny,\n")
@@ -249,7 +248,7 @@ def test_several_columns_are_joined_by_a_blank_line(tmp_path, suffix):
             writer = csv.DictWriter(file, list(columns), delimiter={"csv": ",", "tsv": "\t"}[suffix])
             writer.writeheader()
             writer.writerows(records)
-    expected = [Row("T\n\nB", "x"), Row("b", "y"), Row("c\n", "x"), Row("", "y")]
+    expected = [Row("T\n\nB", "x"), Row("b", "y"), Row("c\n", "x")]
     assert list(read_rows(path, text_column="title,body")) == expected
     assert next(read_rows(path, text_column=" body , title ", label_kind="none")).text == "B\n\nT"
 
@@ -258,8 +257,8 @@ def test_a_missing_part_is_left_out_and_only_parts_may_be_missing(tmp_path):
     rows = [{"title": "T", "body": "B"}, {"title": None, "body": "b"}, {"title": "t"}, {"body": None}]
     path = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
     texts = read_rows(path, text_column="title,body", label_kind="none")
-    assert [next(texts).text for _ in range(3)] == ["T\n\nB", "b", "t"]
-    says = error_of(path, text_column="title,body", label_kind="none")
+    assert [row.text for row in texts] == ["T\n\nB", "b", "t"]
+    says = error_of(path, text_column="title,body", label_kind="none", strict=True)
     assert "line 4: the text is missing" in says
     path = write(tmp_path / "b.jsonl", '{"title": "T", "body": 3}')
     assert "line 1: the text is a number" in error_of(path, text_column="title,body", label_kind="none")

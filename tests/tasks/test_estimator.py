@@ -4,7 +4,10 @@ import doctest
 import pickle
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
+from scipy import sparse
 from sklearn.base import clone, is_regressor
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import get_scorer, r2_score
@@ -13,6 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from fastformer import TextClassifier, TextRegressor
+from fastformer.data.frames import indicators
 from fastformer.errors import UserError
 from fastformer.runs.folder import open_run
 from fastformer.tasks.verbs import evaluate, train
@@ -182,14 +186,57 @@ def test_mistakes_are_named(fitted):
         fitted.predict("a cat")
     with pytest.raises(ValueError, match="text 1 is a int"):
         fitted.predict(["a", 3])
-    with pytest.raises(ValueError, match="not a matrix"):
-        TextClassifier().fit(["a", "b"], np.eye(2))
+    with pytest.raises(ValueError, match="a matrix has 1 where a text has the label of the column, and 0 elsewhere"):
+        TextClassifier().fit(["a", "b"], 2 * np.eye(2))
+    with pytest.raises(UserError, match=r"the label 'a\\ud83d' holds half a character"):
+        TextClassifier().fit(["a", "b", "c"], ["a\ud83d", "b", "b"])
+    with pytest.raises(ValueError, match="text 1 is NaN, not a string"):
+        fitted.predict(["a", float("nan")])
     with pytest.raises(ValueError, match="text 1 has no label"):
         TextClassifier().fit(["a", "b"], ["x", float("nan")])
     with pytest.raises(UserError, match="at least two"):
         TextClassifier().fit(["a cat", "a dog"], ["x", "x"])
     assert fitted.predict([]).shape == (0,)
     assert fitted.predict([""]).shape == (1,)
+
+
+def test_a_data_frame_of_one_column_is_that_column(fitted, data):
+    frame = pd.DataFrame({"text": data[0][:8], "id": range(8)})
+    expected = fitted.predict(data[0][:8]).tolist()
+    for one in (frame[["text"]], np.array(data[0][:8])[:, None], frame["text"], pa.table({"text": data[0][:8]})):
+        assert fitted.predict(one).tolist() == expected
+    assert fitted.score(frame[["text"]], pd.DataFrame({"label": data[1][:8]})) == fitted.score(data[0][:8], data[1][:8])
+    for call in (fitted.predict, lambda frame: TextClassifier().fit(frame, data[1][:8])):
+        with pytest.raises(ValueError, match=r"a data frame with 2 columns \(text, id\); give one, as in df\['text'\]"):
+            call(frame)
+
+
+def test_labels_are_written_as_files_have_them(data, tmp_path):
+    texts, truth = data[0][:60], [label == "animal" for label in data[1][:60]]
+    model = TextClassifier(epochs=1, preset="encoder").fit(pd.DataFrame({"text": texts}), truth)
+    assert model.predict(texts).dtype == bool
+    model.save(tmp_path / "run")
+    source = write_csv(tmp_path / "a.csv", list(zip(texts, truth, strict=True)))  # True and False
+    assert evaluate(open_run(tmp_path / "run"), source, show_progress=False)["rows"] == 60
+    assert TextClassifier.load(tmp_path / "run").predict(texts).tolist() == model.predict(texts).tolist()
+
+
+def test_an_indicator_matrix_goes_in_and_comes_out(data, tmp_path):
+    texts = data[0][:80]
+    matrix = np.array([["cat" in text, "the" in text, False] for text in texts]).astype(int)
+    model = TextClassifier(epochs=1, preset="encoder").fit(texts, matrix)
+    assert model.classes_.tolist() == [0, 1]  # of the last column nothing is learned
+    found = model.predict(texts)
+    assert found.shape == matrix.shape
+    assert set(found[:, 2].tolist()) == {0}
+    assert model.score(texts, matrix) == (found == matrix).all(axis=1).mean()
+    model.save(tmp_path / "run")
+    assert (TextClassifier.load(tmp_path / "run").predict(texts) == found).all()
+    for other in (sparse.csr_array(matrix), pd.DataFrame(matrix, columns=["cat", "the", "none"])):
+        assert indicators(other).cells.tolist() == matrix.tolist()
+    assert indicators(pd.DataFrame(matrix, columns=["cat", "the", "none"])).labels()[0] == [
+        name for name, cell in zip(["cat", "the", "none"], matrix[0], strict=True) if cell
+    ]
 
 
 @pytest.fixture(scope="module")

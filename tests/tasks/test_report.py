@@ -189,6 +189,6 @@ def test_mistakes_are_named_and_leave_nothing_behind(run_folder, files, tmp_path
     with pytest.raises(UserError, match=r"test.csv: is a file; give --report the name of a folder"):
         evaluate(open_run(run_folder), files["test"], report=files["test"], **quiet)
     bad = write_csv(tmp_path / "bad.csv", [("a planet", "star")])
-    with pytest.raises(UserError, match="not seen in training"):
+    with pytest.raises(UserError, match="none of its labels was seen in training"):
         evaluate(open_run(run_folder), bad, report=tmp_path / "report", **quiet)
     assert not (tmp_path / "report").exists()

@@ -158,8 +158,8 @@ def test_a_predictor_takes_strings_dictionaries_and_rows(run_folder):
     assert predictor.evaluate(labelled)["rows"] == 5
     with pytest.raises(UserError, match=r"the examples: cannot tell which column holds the text; columns found: a, b"):
         list(predictor.predict([{"a": 1, "b": 2, "c": 3}]))
-    with pytest.raises(UserError, match=r"example 2: the text is missing"):
-        list(predictor.predict([{"text": "a cat"}, {"body": "a dog"}]))
+    answers = list(predictor.predict([{"text": "a cat"}, {"body": "a dog"}]))  # which has no text
+    assert answers == list(predictor.predict(["a cat", ""]))
 
 
 def test_a_list_of_dictionaries_is_a_source(tmp_path):
@@ -292,10 +292,13 @@ class TestMistakes:
 
     def test_label_unseen_in_training(self, run_folder, files, tmp_path):
         source = write_csv(tmp_path / "new.csv", [("a cat", "animal"), ("a planet", "star")])
-        self.check(r"new.csv, row 2: label 'star' was not seen in training", evaluate, open_run(run_folder), source)
-        for part in ("validation", "test"):  # before the training, not after it
-            self.check(r"label 'star' was not seen", train, files["train"], **{part: source}, output=tmp_path / "run")
-            assert not (tmp_path / "run").exists()
+        other = write_csv(tmp_path / "other.csv", [("a cat", "stars"), ("a planet", "star")])
+        unseen = r"other.csv: none of its labels was seen in training, but 'stars', 'star' \(seen: animal, food, tool\)"
+        self.check(unseen, evaluate, open_run(run_folder), other)
+        self.check(unseen, train, files["train"], test=other, output=tmp_path / "run")  # before it is trained
+        options = {"validation": source, "output": tmp_path / "run"}
+        self.check(r"new.csv, row 2: label 'star' was not seen in training", train, files["train"], **options)
+        assert not (tmp_path / "run").exists()
 
     def test_not_a_run_folder(self, tmp_path):
         with pytest.raises(UserError, match="no such run folder"):

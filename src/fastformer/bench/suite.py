@@ -21,7 +21,7 @@ from fastformer.bench.comparing import (
 from fastformer.bench.measuring import describe_machine, measuring, numbers, result_folder
 from fastformer.bench.suite_plot import plot_suite
 from fastformer.bench.suite_report import ALL, called, markdown, summary
-from fastformer.data.formats import is_table
+from fastformer.data.opening import is_table
 from fastformer.data.published import file_stamp
 from fastformer.data.tables import Row, read_rows
 from fastformer.errors import Interrupted, UserError

@@ -49,6 +49,17 @@ AnyLabelColumn = Annotated[
         "--label-column", "--summary-column", help="Column that holds the label, or the summary. Guessed when obvious."
     ),
 ]
+Separator = Annotated[
+    str | None, typer.Option(metavar="CHAR", help="Character between the fields of CSV: `;`, `tab`, …")
+]
+Header = Annotated[
+    bool | None,
+    typer.Option("--header/--no-header", help="Whether the first row names the columns [default: as trained]."),
+]
+Strict = Annotated[
+    bool | None,
+    typer.Option("--strict/--no-strict", help="Stop at a row without a text or a label [default: as trained]."),
+]
 Beams = Annotated[int | None, typer.Option(min=1, help="Beam size [default: the preset's, or the run's].")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as `fastformer train` leaves it.")]
 Texts = Annotated[
@@ -69,8 +80,8 @@ Threads = Annotated[int | None, typer.Option(min=1, help="Threads of torch [defa
 InputFormat = Annotated[Format | None, typer.Option(help="Format of standard input; files say it by their name.")]
 
 DATA_HELP = (
-    "CSV, TSV, JSONL or Parquet (plain or .gz), a folder of LABEL/*.txt, Amazon reviews, IMDB or MIND as published, a "
-    "folder saved by `datasets`, a Hub name, or `builtin`."
+    "CSV, TSV, JSONL, Parquet or .xlsx (plain, .gz, .xz or .zip), fastText's lines, a folder of LABEL/*.txt, Amazon "
+    "reviews, IMDB or MIND as published, a folder saved by `datasets`, a Hub name, or `builtin`."
 )
 
 

@@ -14,10 +14,13 @@ from fastformer.cli.options import (
     AnyTextColumn,
     AnyTexts,
     Format,
+    Header,
     InputFormat,
     Json,
     LabelColumn,
     RunFolder,
+    Separator,
+    Strict,
     TextColumn,
     Texts,
     print_json,
@@ -64,6 +67,9 @@ def evaluate(
     data: Annotated[str, typer.Argument(metavar="FILE", help=DATA_HELP)],
     text_column: AnyTextColumn = None,
     label_column: AnyLabelColumn = None,
+    separator: Separator = None,
+    header: Header = None,
+    strict: Strict = None,
     json_: Json = False,
     **options: Any,
 ) -> None:
@@ -77,7 +83,8 @@ def evaluate(
 
     opened = open_run(run)
     columns = {"text_column": text_column, "label_column": label_column}
-    result = evaluate(opened, data, **columns, **options, show_progress=not json_)
+    how = {"separator": separator, "header": header, "strict": strict}
+    result = evaluate(opened, data, **columns, **how, **options, show_progress=not json_)
     if json_:
         return print_json(result)
     for table in get_task(opened.task).evaluated_tables(result, data):
@@ -105,6 +112,9 @@ def predict(
     ] = None,
     text_column: AnyTextColumn = None,
     format: InputFormat = None,
+    separator: Separator = None,
+    header: Header = None,
+    strict: Strict = None,
     keep: Annotated[
         list[str] | None,
         typer.Option(metavar="COLUMN,…", help="Write these fields of the input beside each answer, such as an id."),
@@ -126,6 +136,9 @@ def predict(
         text=text,
         text_column=text_column,
         format=_format(data or "-", format),
+        separator=separator,
+        header=header,
+        strict=strict,
         keep=split_commas(keep),
         keep_all=keep_all,
         **options,
@@ -142,13 +155,17 @@ def embed(
     output: Annotated[Path, typer.Option(help="File to write: .npy or .parquet.")] = Path("vectors.npy"),
     text_column: AnyTextColumn = None,
     format: InputFormat = None,
+    separator: Separator = None,
+    header: Header = None,
+    strict: Strict = None,
     json_: Json = False,
 ) -> None:
     """Turn texts into vectors: one row per text, in input order."""
     from fastformer.tasks.verbs import embed
 
+    how = {"separator": separator, "header": header, "strict": strict}
     count, width = embed(
-        run, data, output, text_column=text_column, format=_format(data, format), show_progress=not json_
+        run, data, output, text_column=text_column, format=_format(data, format), **how, show_progress=not json_
     )
     if json_:
         return print_json({"rows": count, "width": width, "output": str(output)})

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from fastformer.data.formats import whole_characters
+from fastformer.data.values import whole_characters
 from fastformer.errors import UserError
 from fastformer.surroundings.files import writing_aside, writing_text
 

@@ -1,135 +1,93 @@
 """The readers: what a file, a folder or a dataset holds -> records (where, text, …, label), a few at a time.
 
-Files are CSV, TSV, JSONL, a JSON array, Parquet, or one text per line, all of them plain, .gz or .xz; CSV and TSV have
-a header and quote fields by `"`. A folder holds LABEL/*.txt, or was saved by `datasets`; datasets also come from the
-Hub. A reader finds the columns, asks `choose` which of them to read, and yields their values as they are, except that
-class numbers of `datasets` become names. `where` is the file and the line or row, for whoever finds a value wrong.
+Files are CSV, TSV, JSONL, a JSON array, Parquet, a workbook, or one text per line, which may have fastText's labels;
+CSV quotes fields by `"`. A folder holds LABEL/*.txt, or was saved by `datasets`; datasets also come from the Hub. A
+reader finds the columns, asks `choose` which of them to read, and yields their values as they are, except that class
+numbers of `datasets` become names. `where` is the file and the line or row, for whoever finds a value wrong.
 """
 
-import csv
-import gzip
 import io
 import itertools
 import json
-import lzma
 import re
-import tempfile
-import zlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from shutil import copyfileobj
-from typing import Any, Literal
+from typing import Any
 
 from fastformer.data.keeping import KeepingColumns
-from fastformer.data.standard_input import STANDARD_INPUT, Bytes
+from fastformer.data.opening import (
+    BOM,
+    BUFFER,
+    Format,
+    Layout,
+    check_kind,
+    decode,
+    format_of,
+    not_utf8,
+    opened,
+    reads_once,
+)
+from fastformer.data.separated import read_fields
+from fastformer.data.standard_input import Bytes
+from fastformer.data.values import kind_of, label_of, whole_characters
 from fastformer.errors import UserError, extra
 
-Format = Literal["csv", "tsv", "jsonl", "json", "parquet", "lines"]
 Record = tuple[str, *tuple[Any, ...]]  # where, one text or several, label; none is checked yet
 Choose = Callable[[list[str]], tuple[str | None, ...]]  # the columns found -> text column or columns, label column
 
-_FORMATS: dict[str, Format] = {
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "json",
-    ".parquet": "parquet",
-    ".txt": "lines",
-}
+FASTTEXT_LABEL = "__label__"
 _ARRAY_START = re.compile(r"\s*\[\s*")
 _ARRAY_COMMA = re.compile(r"\s*,?\s*")
-_BOM = b"\xef\xbb\xbf"
-_BUFFER = 1 << 20
-_COMPRESSED = {".gz": lambda file: gzip.GzipFile(fileobj=file), ".xz": lzma.LZMAFile}
 _BATCH = 64  # rows of Parquet and `datasets` in memory at a time: each may be megabytes
 
-csv.field_size_limit(2**31 - 1)  # a whole book may stand in one field
+
+def read_file(name: str, layout: Layout, choose: Choose, with_label: bool) -> Iterator[Record]:
+    """The records of a file, plain or compressed."""
+    layout = layout._replace(format=layout.format or _told_format(name))
+    with opened(name, layout.format) as file:
+        yield from read_stream(file, name, layout, choose, with_label)
 
 
-def _suffix(name: str) -> str:
-    """The ending of a file's name that says its format, in lower case; what says that it is compressed does not."""
-    path = Path(name.lower())
-    return Path(path.stem).suffix if path.suffix in _COMPRESSED else path.suffix
-
-
-def format_of(name: str) -> Format:
-    """The format that a file's name says."""
-    suffix = _suffix(name)
-    if suffix not in _FORMATS:
-        endings = ", ".join(_FORMATS)
-        raise UserError(
-            f"{name}: the name does not say what the file holds; end it in one of {endings} (and .gz or .xz)"
-        )
-    return _FORMATS[suffix]
-
-
-def is_table(name: str) -> bool:
-    """Whether a file's name says that it holds rows."""
-    return _FORMATS.get(_suffix(name), "lines") != "lines"
-
-
-def guard(name: str, records: Iterator[Record]) -> Iterator[Record]:
-    """Say what the machine has against reading in words that help."""
-    try:
-        yield from records
-    except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError):
-        kind, ending = ("xz", ".xz") if name.lower().endswith(".xz") else ("gzip", ".gz")
-        raise UserError(
-            f"{name}: not a whole {kind} file; compress it again, or take {ending} off its name if it is not compressed"
-        ) from None
-    except PermissionError as error:
-        path = error.filename or name
-        raise UserError(f"{path}: permission denied; make it readable, for example: chmod +r {path}") from None
-    except OSError as error:
-        raise UserError(f"{name}: cannot be read ({error.strerror or error}); check the disk and the path") from None
-
-
-def read_file(name: str, format: Format, choose: Choose, with_label: bool) -> Iterator[Record]:
-    """The records of a file, plain, .gz or .xz."""
-    with opened(name, back_to_front=format == "parquet") as file:
-        yield from read_stream(file, name, format, choose, with_label)
-
-
-@contextmanager
-def opened(name: str, back_to_front: bool = False) -> Iterator[Bytes]:
-    """The bytes of a file, plain, .gz or .xz. What is read back to front, as Parquet is, is unpacked aside first."""
-    with io.BufferedReader(io.FileIO(name), _BUFFER) as file:
-        unzip = _COMPRESSED.get(Path(name.lower()).suffix)
-        if unzip is None:
-            yield file
-            return
-        unzipped = io.BufferedReader(unzip(file), _BUFFER)
-        if not back_to_front:
-            yield unzipped
-            return
-        with tempfile.TemporaryFile() as aside:
-            copyfileobj(unzipped, aside, _BUFFER)
-            aside.seek(0)
-            yield aside
-
-
-def read_stream(file: Bytes, name: str, format: Format, choose: Choose, with_label: bool) -> Iterator[Record]:
+def read_stream(file: Bytes, name: str, layout: Layout, choose: Choose, with_label: bool) -> Iterator[Record]:
     """The records of an open file, from where it stands."""
-    start = file.peek(1).removeprefix(_BOM)
+    format = layout.format
+    if format == "parquet":
+        yield from _read_parquet(file, name, choose)
+        return
+    if format == "xlsx":
+        yield from _read_workbook(file, name, layout, choose)
+        return
+    start = file.peek(1).removeprefix(BOM)
     if not start:
         raise UserError(f"{name}: the file is empty; give a file with at least one example")
-    if format == "lines":
+    check_kind(start, name, format)
+    if format == "lines" and start.startswith(FASTTEXT_LABEL.encode()):
+        yield from _read_fasttext(file, name)
+    elif format == "lines":
         if with_label:
             raise UserError(
                 f"{name}: plain lines are texts alone; give CSV, TSV, JSONL or Parquet, with labels or summaries too"
             )
         for number, line in enumerate(decode(file, name), 1):
             yield f"{name}, line {number}", line.rstrip("\r\n"), None
-    elif format == "parquet":
-        yield from _read_parquet(file, name, choose)
     elif format == "json" and start.lstrip()[:1] == b"[":
         yield from _read_array(file, name, choose)
     elif format in ("json", "jsonl"):
         yield from _read_jsonl(file, name, choose)
     else:
-        yield from _read_csv(file, name, {"csv": ",", "tsv": "\t"}[format], choose)
+        yield from _read_csv(file, name, layout, choose)
+
+
+def _told_format(name: str) -> Format:
+    """The format that the name says, or, where it says none, fastText's if the first line is of that kind."""
+    try:
+        return format_of(name)
+    except UserError:
+        if not reads_once(name):
+            with opened(name) as file:
+                if file.peek(1).startswith(FASTTEXT_LABEL.encode()):
+                    return "lines"
+        raise
 
 
 def read_folder(folder: Path) -> Iterator[Record]:
@@ -150,42 +108,63 @@ def read_folder(folder: Path) -> Iterator[Record]:
 # ---- formats of files ------------------------------------------------------------------------------------------------
 
 
-def decode(file: Iterable[bytes], name: str) -> Iterator[str]:
-    """The lines of an open file as text."""
-    for number, line in enumerate(file, 1):
-        try:
-            text = (line.removeprefix(_BOM) if number == 1 else line).decode()
-        except UnicodeDecodeError:
-            raise _not_utf8(name, f"line {number}") from None
-        yield text
+def _read_csv(file: Bytes, name: str, layout: Layout, choose: Choose) -> Iterator[Record]:
+    rows = read_fields(file, name, layout.format, layout.separator, layout.header)
+    _, columns = next(rows, (0, None))
+    if columns is None:
+        return
+    places = [None if column is None else columns.index(column) for column in choose(columns)]
+    for line, fields in rows:
+        yield f"{name}, line {line}", *(None if place is None else fields[place] for place in places)
 
 
-def _read_csv(file: Bytes, name: str, delimiter: str, choose: Choose) -> Iterator[Record]:
-    reader = csv.reader(decode(file, name), delimiter=delimiter, strict=True)
-    start, header = 1, None  # `start` is the first line of the row at hand, which may span several
+def _read_fasttext(file: Bytes, name: str) -> Iterator[Record]:
+    """fastText's lines: `__label__A __label__B the text`."""
+    for number, line in enumerate(decode(file, name), 1):
+        labels, text = [], line.strip()
+        while text.startswith(FASTTEXT_LABEL):
+            label, _, text = text.partition(" ")
+            labels.append(label.removeprefix(FASTTEXT_LABEL))
+            text = text.lstrip()
+        yield f"{name}, line {number}", text, labels if len(labels) > 1 else next(iter(labels), None)
+
+
+def _read_workbook(file: Any, name: str, layout: Layout, choose: Choose) -> Iterator[Record]:
+    """The rows of a sheet of Excel's. Cells have types of their own, so a number among texts is a text there."""
+    with extra("excel"):
+        import openpyxl
     try:
-        for fields in reader:
-            if not fields:
-                pass  # a blank line
-            elif header is None:
-                header = [column.strip() for column in fields]
-                if len(header) == 1 and re.search(r"[;\t]", header[0]):
-                    raise UserError(
-                        f"{name}, line {start}: one column named {header[0]!r}; separate fields by {delimiter!r}"
-                    )
-                places = [None if column is None else header.index(column) for column in choose(header)]
-            elif len(fields) != len(header):
-                raise UserError(
-                    f"{name}, line {start}: {len(fields)} fields where the header has {len(header)}; "
-                    f"put a field that holds {delimiter!r} or a new line in double quotes"
-                )
-            else:
-                yield f"{name}, line {start}", *(None if place is None else fields[place] for place in places)
-            start = reader.line_num + 1
-    except csv.Error as error:
-        raise UserError(
-            f"{name}, line {start}: broken CSV ({error}); close every double quote, and double those inside a field"
-        ) from None
+        book = openpyxl.load_workbook(file, read_only=True, data_only=True)
+    except Exception as error:  # whatever a broken file makes it raise
+        raise UserError(f"{name}: not a readable .xlsx workbook ({_reason(error)}); save it again") from None
+    sheets = book.sheetnames
+    if layout.sheet is None and len(sheets) > 1:
+        raise UserError(f"{name}: has {len(sheets)} sheets: {', '.join(sheets)}; name one, as in {name}:{sheets[0]}")
+    if layout.sheet is not None and layout.sheet not in sheets:
+        raise UserError(f"{name}: no sheet {layout.sheet!r}; sheets found: {', '.join(sheets)}")
+    sheet = book[layout.sheet or sheets[0]]
+    if not hasattr(sheet, "iter_rows"):
+        raise UserError(f"{name}: the sheet {sheet.title!r} is a chart; name another, as in {name}:SHEET")
+    rows = ((number, row) for number, row in enumerate(sheet.iter_rows(values_only=True), 1) if any(map(_filled, row)))
+    number, first = next(rows, (0, ()))
+    if not first:
+        raise UserError(f"{name}: the sheet {sheet.title!r} is empty; give one with at least one example")
+    columns = ["" if cell is None else str(cell).strip() for cell in first]
+    if not layout.header:
+        columns = [str(place) for place in range(1, len(first) + 1)]
+        rows = itertools.chain([(number, first)], rows)
+    chosen = choose(columns)
+    places = [None if column is None else columns.index(column) for column in chosen]
+    for number, row in rows:
+        cells = [row[place] if place is not None and place < len(row) else None for place in places]
+        for place in range(len(cells) - 1):
+            if isinstance(cells[place], int | float) and not isinstance(cells[place], bool):
+                cells[place] = label_of(cells[place])
+        yield f"{name}, row {number}", *cells
+
+
+def _filled(cell: Any) -> bool:
+    return cell is not None and cell != ""
 
 
 def _read_jsonl(file: Bytes, name: str, choose: Choose) -> Iterator[Record]:
@@ -208,27 +187,42 @@ def _read_array(file: Bytes, name: str, choose: Choose) -> Iterator[Record]:
     pick = picker(choose)
     decoder = json.JSONDecoder()
     stream = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
-    number, window, at, size = 0, "", 0, _BUFFER
+    number, window, at, size = 0, "", 0, BUFFER
     between = _ARRAY_START
     while True:
         gap = between.match(window, at)
         end = gap.end() if gap else at
-        if gap and window.startswith("]", end):
-            return
+        if gap and window.startswith("]", end):  # another array may follow, as where files were joined by `cat`
+            at, between = end + 1, _ARRAY_START
+            if window[at:].isspace() or at == len(window):
+                more = _more(stream, size, name, number)
+                while more.isspace():
+                    more = _more(stream, size, name, number)
+                if not more:
+                    return
+                window, at = more, 0
+            if not _ARRAY_START.match(window, at):
+                raise UserError(f"{name}, after row {number}: more text behind the end of the array; mend the file")
+            continue
         try:
             record, at = decoder.raw_decode(window, end)
         except (ValueError, RecursionError) as error:
             cut_off = getattr(error, "pos", 0) > len(window) - 16 or _reason(error).startswith("Unterminated")
-            try:
-                more = cut_off and stream.read(size)
-            except UnicodeDecodeError:
-                raise _not_utf8(name, f"after row {number}") from None
+            more = cut_off and _more(stream, size, name, number)
             if not more:
                 raise UserError(f"{name}, row {number + 1}: broken JSON ({_reason(error)}); mend that object") from None
             window, at, size = window[at:] + more, 0, 2 * size
             continue
-        number, size, between = number + 1, _BUFFER, _ARRAY_COMMA
+        number, size, between = number + 1, BUFFER, _ARRAY_COMMA
         yield pick(f"{name}, row {number}", record)
+
+
+def _more(stream: io.TextIOWrapper, size: int, name: str, number: int) -> str:
+    """The next characters of an array; none at its end."""
+    try:
+        return stream.read(size)
+    except UnicodeDecodeError:
+        raise not_utf8(name, f"after row {number}") from None
 
 
 def picker(choose: Choose) -> Callable[[str, Any], Record]:
@@ -248,16 +242,6 @@ def picker(choose: Choose) -> Callable[[str, Any], Record]:
         return where, *texts, label
 
     return pick
-
-
-def whole_characters(text: str) -> str:
-    """The text with U+FFFD for each half of a surrogate pair, which is no character; JSON can spell one."""
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
 
 
 def _read_parquet(file: Bytes, name: str, choose: Choose) -> Iterator[Record]:
@@ -358,17 +342,5 @@ def _number_rows(name: str, batches: Iterator[dict], chosen: tuple[str | None, .
 # ---- words of errors -------------------------------------------------------------------------------------------------
 
 
-def _not_utf8(name: str, place: str) -> UserError:
-    file = Path(name).name.removesuffix(".gz")
-    files = "" if name == STANDARD_INPUT else f" {file} > utf8-{file}"
-    return UserError(f"{name}, {place}: not UTF-8; convert the file, for example: iconv -f LATIN1 -t UTF-8{files}")
-
-
 def _reason(error: Exception) -> str:
     return getattr(error, "msg", None) or next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
-
-
-def kind_of(value: Any) -> str:
-    """What errors call the type of a value."""
-    kinds = {dict: "an object", list: "a list", tuple: "a list", bool: "a boolean", int: "a number", float: "a number"}
-    return kinds.get(type(value), f"of type {type(value).__name__}")

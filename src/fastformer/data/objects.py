@@ -1,4 +1,4 @@
-"""JSONL or Parquet, plain, .gz or .xz -> objects with any columns, a few at a time.
+"""JSONL or Parquet, plain, .gz, .xz or .zip -> objects with any columns, a few at a time.
 
 `tables.py` reads one text and one label a row; this is for tasks whose rows have lists and several fields.
 """
@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fastformer.data.formats import decode, format_of, guard, kind_of, opened
+from fastformer.data.opening import as_utf8, check_kind, decode, format_of, guard, opened, reads_once
 from fastformer.data.standard_input import STANDARD_INPUT, Bytes, standard_input
+from fastformer.data.values import kind_of
 from fastformer.errors import UserError
 
 ROWS_AT_ONCE = 256  # of Parquet, in memory at a time
@@ -46,19 +47,20 @@ def _read(
     source: str, name: str, needed: Sequence[str], optional: Sequence[str] | None, first: Sequence[str]
 ) -> Iterator[Object]:
     if source == "-":
-        yield from _at_least_one(name, _checked(_read_lines(standard_input(), name), needed, first))
+        yield from _at_least_one(name, _checked(_read_lines(as_utf8(standard_input(), name), name), needed, first))
         return
-    if not Path(source).is_file():
+    if not Path(source).is_file() and not reads_once(source):
         raise UserError(f"{source}: no such file; give a .jsonl or .parquet file")
     format = format_of(source)
     if format not in ("jsonl", "json", "parquet"):
         raise UserError(
             f"{source}: rows with lists are read from .jsonl or .parquet (and .gz or .xz); convert the file"
         )
-    with opened(source, back_to_front=format == "parquet") as file:
+    with opened(source, format) as file:
         if format == "parquet":
             rows = _read_parquet(file, name, (*needed, *first), optional)
         else:
+            check_kind(file.peek(4), name, format)
             rows = _checked(_read_lines(file, name), needed, first)
         yield from _at_least_one(name, rows)
 

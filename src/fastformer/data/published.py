@@ -23,16 +23,19 @@ import json
 import os
 import re
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fastformer.data.formats import Choose, Record, decode, opened, picker
+from fastformer.data.columns import WholeTexts
+from fastformer.data.formats import Choose, Record, picker
+from fastformer.data.left_out import LeftOut, say_once
+from fastformer.data.opening import decode, opened
+from fastformer.data.values import is_missing
 from fastformer.errors import UserError
 from fastformer.surroundings.files import digest
-from fastformer.surroundings.progress import how_many, say
+from fastformer.surroundings.progress import how_many
 
 Reader = Callable[[Choose], Iterator[Record]]
 
@@ -85,26 +88,13 @@ def _files_in(path: str) -> list[str]:
 
 
 def _first_line(path: str) -> bytes:
+    if not os.path.isfile(path):  # a pipe has its first line once
+        return b""
     try:
         with opened(path) as file:
             return file.readline(1 << 20)
     except (OSError, EOFError, zlib.error):  # whoever reads the whole file says what is wrong with it
         return b""
-
-
-class _LeftOut(Counter):
-    """Counts what does not fit, by reason."""
-
-    def say(self, source: Any, total: int, what: str) -> None:
-        """One line if anything was left out, once however often a source is read."""
-        if self:
-            reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.items())
-            _say_once(f"{source}: {self.total():,} of {total:,} {what} left out ({reasons}).")
-
-
-@cache
-def _say_once(message: str) -> None:
-    say(message)
 
 
 # ---- Amazon ----------------------------------------------------------------------------------------------------------
@@ -119,7 +109,7 @@ def _read_amazon(path: str, choose: Choose) -> Iterator[Record]:
         rated = chosen[-1] is not None  # whoever wants no labels misses none
         return chosen
 
-    pick, left_out, number = picker(choose_once), _LeftOut(), 0
+    pick, left_out, number = picker(choose_once), LeftOut(), 0
     with opened(path) as file:
         for number, line in enumerate(file, 1):
             record = _object(line)
@@ -127,7 +117,7 @@ def _read_amazon(path: str, choose: Choose) -> Iterator[Record]:
                 left_out["that hold no JSON object"] += 1
                 continue
             where, *texts, label = pick(f"{path}, line {number}", record)
-            if not any(isinstance(text, str) for text in texts) or (rated and label is None):
+            if all(map(is_missing, texts)) or (rated and is_missing(label)):
                 left_out["without text or rating" if rated else "without text"] += 1
             else:
                 yield where, *texts, label
@@ -166,7 +156,7 @@ def _is_rated(folder: Path) -> bool:
 
 def _read_imdb(folder: Path, choose: Choose) -> Iterator[Record]:
     chosen = choose(["text", "rating", "folder"])
-    left_out, number = _LeftOut(), 0
+    left_out, number = LeftOut(), 0
     for path in (path for side in ("neg", "pos") for path in sorted((folder / side).iterdir())):
         number += 1
         rated = _RATED.fullmatch(path.name)
@@ -192,8 +182,8 @@ def _news_files(path: str) -> list[Path]:
 
 
 def _read_mind(files: list[Path], choose: Choose) -> Iterator[Record]:
-    chosen = choose(["text", "category", "subcategory", "title", "abstract", "id"])
-    left_out, number, seen, without_body = _LeftOut(), 0, set(), 0
+    chosen = choose(WholeTexts(["text", "category", "subcategory", "title", "abstract", "id"]))
+    left_out, number, seen, without_body = LeftOut(), 0, set(), 0
     for path in files:
         body_of = _bodies(path)
         with open(path, "rb") as file:
@@ -216,7 +206,7 @@ def _read_mind(files: list[Path], choose: Choose) -> Iterator[Record]:
     left_out.say(source, number, "lines")
     if without_body and "text" in chosen:
         without = how_many(without_body, "articles", "have", len(seen))
-        _say_once(f"{source}: {without} no body; title and abstract stand in.")
+        say_once(f"{source}: {without} no body; title and abstract stand in.")
 
 
 def _bodies(news: Path) -> Callable[[str], str | None] | None:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fastformer.data.formats import decode, guard, is_table, opened
 from fastformer.data.keeping import Keep
+from fastformer.data.opening import decode, guard, is_table, opened
 from fastformer.data.standard_input import STANDARD_INPUT, standard_input
 from fastformer.errors import UserError
 from fastformer.surroundings.progress import how_many, say

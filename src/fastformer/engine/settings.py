@@ -4,9 +4,9 @@
     class Settings(TaskSettings):
         max_length: int = option(512, "Cut texts after so many tokens.", least=1)
 
-A field without `option` is a key of presets and of the record only. Presets are data: `presets.toml` beside the task
-has one table per preset. `like` names another preset to start from, and a table `when.FIELD.VALUE` changes a preset
-where a field has that value; `--preset FILE.toml` is a preset of one's own:
+A field without `option` is a key of presets and of the record only; `found(default)` is one that the data decides.
+Presets are data: `presets.toml` beside the task has one table per preset. `like` names another preset to start from,
+and a table `when.FIELD.VALUE` changes a preset where a field has that value; `--preset FILE.toml` is one's own:
 
     [paper]
     max_length = 1024
@@ -48,6 +48,11 @@ def option(default: Any = _ABSENT, help: str = "", **about: Any) -> Any:
     """A field that is an option too; without a default every preset must give it."""
     given = {} if default is _ABSENT else {"default": default}
     return field(**given, metadata={"option": Option(help, **about)})
+
+
+def found(default: Any) -> Any:
+    """A field that nobody gives: the data decides, and run.json has it beside what was said of the data."""
+    return field(default=default, metadata={"place": "data"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +133,7 @@ def _place(one: Field) -> tuple[str, str]:
     """Where run.json has a field, and under which key."""
     about = one.metadata.get("option")
     if about is None:
-        return "settings", one.name
+        return one.metadata.get("place", "settings"), one.name
     return about.place, (about.key or about.name or one.name).replace("-", "_")
 
 

@@ -60,7 +60,7 @@ def export(
     model = predictor.exportable()
     _need_libraries()
     if evaluate_on is not None:
-        examples = labelled(predictor, evaluate_on, text_column, label_column)
+        examples = labelled(predictor, evaluate_on, text_column=text_column, label_column=label_column)
     record = {**opened.record, "fastformer": __version__, "export": {"format": format, "int8": int8}}
     with unharmed(folder), writing_run(folder, record) as aside:
         path = aside / MODEL_FILE

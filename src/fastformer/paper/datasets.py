@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from fastformer.data.formats import format_of
+from fastformer.data.opening import format_of
 from fastformer.data.published import bodies_of, file_stamp, published_splits
 from fastformer.data.tables import Row, read_rows
 from fastformer.data.tokenizers import train_tokenizer

@@ -15,6 +15,7 @@ import torch
 from fastformer.bench.allocations import peak_bytes
 from fastformer.bench.measuring import describe_machine, in_turns, timing
 from fastformer.data.published import file_stamp
+from fastformer.data.tables import Reading
 from fastformer.errors import UserError
 from fastformer.modeling import FastformerConfig
 from fastformer.paper.comparison import chosen
@@ -103,7 +104,7 @@ def prepare_summarization(
     about_file = place / "about.json"
     if None not in stamps and about_file.is_file():
         return SummarizationData(dataset, place, json.loads(about_file.read_text(encoding="utf-8")))
-    documents = {split: Documents(source, *columns, split=split) for split, source in sources.items()}
+    documents = {split: Documents(source, Reading(*columns, split=split)) for split, source in sources.items()}
     content = hashlib.blake2b(digest_size=16)
     with explain_full_disk(place), progress_bar(f"Reading {dataset.name}", show=show_progress) as advance:
         place.mkdir(parents=True, exist_ok=True)

@@ -50,7 +50,15 @@ def _trained(task: "Task", record: dict, metrics: dict) -> str:
     how = [*mixers, f"preset `{record.get('preset', 'custom')}`", f"seed {record['settings']['training']['seed']}"]
     how.append(f"{metrics['parameters']:,} parameters")
     took = f"{metrics['train_seconds']:.0f} s"
-    return f"Trained with `fastformer train {task.name}` on {rows} in {took}: {', '.join(how)}."
+    said = f"Trained with `fastformer train {task.name}` on {rows} in {took}: {', '.join(how)}."
+    return f"{said}{_columns(record['data'])}"
+
+
+def _columns(data: dict) -> str:
+    """Which columns of a table texts and labels were read from, where it has columns."""
+    roles = {"texts": data.get("texts_from"), "labels": data.get("labels_from")}
+    said = [f"{role} from {' and '.join(f'`{one}`' for one in columns)}" for role, columns in roles.items() if columns]
+    return f" It read {' and '.join(said)}." if said else ""
 
 
 def _cell(value: float | None) -> str:

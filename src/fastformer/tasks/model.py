@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from fastformer.data.frames import as_records
 from fastformer.engine.fit import Trained, Workspace, fit
 from fastformer.errors import Interrupted, UserError
 from fastformer.runs.folder import claim_output, open_run
@@ -18,7 +19,8 @@ from fastformer.tasks.verbs import options_for, save
 class TaskModel:
     """A model of one task. Settings are those of `fastformer train TASK`, by the same names.
 
-    Data is what the command line takes, a file or a folder, or a list of dictionaries with the same fields.
+    Data is what the command line takes, a file or a folder, or a list of dictionaries or a data frame with the same
+    fields.
     """
 
     task: ClassVar[str]
@@ -33,7 +35,7 @@ class TaskModel:
         task = get_task(self.task)
         task.show = self.verbose
         settings = task.settings(self.preset, **self.settings)
-        sources = {"train": train, "validation": validation, **sources}
+        sources = {name: as_records(one) for name, one in {"train": train, "validation": validation, **sources}.items()}
         data = {name: task.read(source, name, settings) for name, source in sources.items() if source is not None}
         with temporary_workspace(self.verbose) as workspace:
             trained = fit(task, data, settings, workspace)
@@ -71,15 +73,15 @@ class TaskModel:
     def predict(self, examples: Iterable[Any], **options: Any) -> list[dict[str, Any]]:
         """An answer per example, in their order; options are those of `fastformer predict`."""
         chosen = options_for(self.task, "predicting", options)
-        return list(self.predictor.predict(examples, chosen))
+        return list(self.predictor.predict(as_records(examples), chosen))
 
     def evaluate(self, source: Any) -> dict[str, Any]:
         """Scores on labelled data."""
-        return self.predictor.evaluate(get_task(self.task).read(source, "test", self.predictor.settings))
+        return self.predictor.evaluate(get_task(self.task).read(as_records(source), "test", self.predictor.settings))
 
     def embed(self, examples: Iterable[Any]) -> np.ndarray:
         """A vector per example (examples, width), float32."""
-        vectors = list(self.predictor.vectors(examples))
+        vectors = list(self.predictor.vectors(as_records(examples)))
         return np.stack(vectors) if vectors else np.zeros((0, self.predictor.width), dtype=np.float32)
 
     def _take(self, trained: Trained, predictor: Predictor) -> None:

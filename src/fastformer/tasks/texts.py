@@ -1,14 +1,15 @@
 """What tasks on single texts share: their settings, reading them, and the configuration of their encoder."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
 
-from fastformer.engine.settings import TaskSettings, option
+from fastformer.engine.settings import TaskSettings, found, option
 
 if TYPE_CHECKING:
     from fastformer.data.keeping import Keep
+    from fastformer.data.tables import Reading
 
 STEPS = 1600
 PASSES = 6
@@ -17,8 +18,8 @@ MOST_PASSES, MOST_EPOCHS = 40, 10
 MEMORY_TOKENS = 1_000_000  # the longest text: it takes 2 GB in the encoder
 
 DATA_HELP = (
-    "CSV, TSV, JSONL or Parquet (plain or .gz), a folder of LABEL/*.txt, Amazon reviews, IMDB or MIND as published, a "
-    "folder saved by `datasets`, a Hub name, or `builtin`."
+    "CSV, TSV, JSONL, Parquet or .xlsx (plain, .gz, .xz or .zip), fastText's lines, a folder of LABEL/*.txt, Amazon "
+    "reviews, IMDB or MIND as published, a folder saved by `datasets`, a Hub name, or `builtin`."
 )
 MIXER_HELP = "fastformer, transformer, longformer, bigbird, linformer, linear or poolingformer."
 TOKENIZER_HELP = "word, pieces, bpe, nltk, or the path of a saved tokenizer."
@@ -32,10 +33,67 @@ WORD_VECTORS_HELP = (
 )
 MAX_LENGTH_HELP = "Cut texts after so many tokens."
 TEXT_COLUMN_HELP = "Column that holds the text; `title,body` joins several. Guessed when obvious."
+SEPARATOR_HELP = "Character between the fields of CSV: `;`, `tab`, … Found by itself when obvious."
+HEADER_HELP = "Whether the first row of a table names its columns; if not, they are called 1, 2, …"
+STRICT_HELP = "Stop at a row without a text or a label, which is otherwise left out and counted."
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextSettings(TaskSettings):
+class TableSettings(TaskSettings):
+    """How a table is read whose columns hold texts."""
+
+    separator: str | None = option(None, SEPARATOR_HELP, metavar="CHAR", place="data")
+    header: bool = option(True, HEADER_HELP, place="data")
+    strict: bool = option(False, STRICT_HELP, place="data")
+    texts_from: tuple[str, ...] = found(())  # the columns that the training data was read from
+    labels_from: tuple[str, ...] = found(())
+
+    def reading(self, split: str, format: str | None = None) -> "Reading":
+        """How a source is read with these settings."""
+        from fastformer.data.tables import Reading
+
+        return Reading(
+            self.text_column,
+            getattr(self, "label_column", None),
+            format,
+            self.separator,
+            self.header,
+            split,
+            self.strict,
+            self.texts_from,
+            self.labels_from,
+        )
+
+    def having_read(self, data: Mapping[str, Any], show: bool) -> Self:
+        """A copy that knows which columns the training data was read from; a line says it, if asked to `show`.
+
+        Columns of other data are said only where they are others.
+        """
+        from fastformer.surroundings.progress import say
+
+        train = data["train"].reading.chosen if hasattr(data["train"], "reading") else {}
+        for split, part in data.items():
+            if show and train and (split == "train" or not _same_columns(part.reading.chosen, train)):
+                say(f"{part.name}: {part.reading.columns_read()}.")
+        return replace(self, texts_from=train.get("texts", ()), labels_from=train.get("labels", ()))
+
+
+def _same_columns(these: Mapping[str, Any], those: Mapping[str, Any]) -> bool:
+    """Whether two sources were read from the same columns; one that has no columns differs in nothing."""
+    return not these or all(these[role] in ((), those[role]) for role in ("texts", "labels"))
+
+
+def say_other_columns(settings: TableSettings, part: Any, show: bool) -> None:
+    """Say which columns are read where they are not those of the training."""
+    from fastformer.surroundings.progress import say
+
+    trained = {"texts": settings.texts_from, "labels": settings.labels_from}
+    if show and settings.texts_from and not _same_columns(part.reading.chosen, trained):
+        say(f"{part.name}: {part.reading.columns_read()}; in training it was {' and '.join(settings.texts_from)}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextSettings(TableSettings):
     """Settings of a model that reads one text."""
 
     text_column: str | None = option(None, TEXT_COLUMN_HELP, place="data")
@@ -74,31 +132,34 @@ class Texts:
     """Texts of one or more sources, one after the other; can be read many times."""
 
     sources: tuple[str, ...]
-    text_column: str | None
-    split: str
-    format: str | None = None
+    reading: "Reading"
+    every_row: bool = False  # is to be answered, whether or not it has a text
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return ", ".join(map(str, self.sources))
 
     def __iter__(self) -> Iterator[str]:
         from fastformer.data.tables import read_rows
 
         for source in self.sources:
-            rows = read_rows(
-                source, text_column=self.text_column, label_kind="none", split=self.split, format=self.format
-            )
+            rows = read_rows(source, self.reading, label_kind="none", every_row=self.every_row)
             yield from (row.text for row in rows)
 
     def with_fields(self, keep: "Keep") -> Iterator[tuple[dict[str, Any], str]]:
         """The texts, each with those fields of its row that are kept."""
         from fastformer.data.tables import read_texts_with_fields
 
-        named = {"text_column": self.text_column, "split": self.split, "format": self.format}
         for source in self.sources:
-            yield from ((fields, row.text) for fields, row in read_texts_with_fields(source, keep, **named))
+            yield from ((fields, row.text) for fields, row in read_texts_with_fields(source, keep, self.reading))
 
     def check(self) -> "Texts":
-        """Read one text of each source: a wrong file or column fails here, before any work."""
+        """Read one text of each source: a wrong file or column fails here, before any work; a pipe is read once."""
+        from fastformer.data.opening import reads_once
+
         for source in self.sources:
-            if source != "-":
+            if not reads_once(source):
                 next(iter(replace(self, sources=(source,))))
         return self
 
@@ -115,14 +176,14 @@ def encoder_config(settings: Any, tokenizer: Any, **own: Any) -> dict[str, Any]:
     }
 
 
-def texts_of(examples: Iterable[Any], text_column: str | None) -> Iterator[str]:
+def texts_of(examples: Iterable[Any], settings: TableSettings) -> Iterator[str]:
     """The text of each example: a row's, a string itself, or that of a dictionary, whose columns the first decides."""
     from fastformer.data.tables import Row, read_rows
 
-    examples = iter(examples)
+    examples, reading = iter(examples), settings.reading("test")
     for example in examples:
         if isinstance(example, dict):
             rest = chain([example], examples)
-            yield from (row.text for row in read_rows(rest, text_column=text_column, label_kind="none"))
+            yield from (row.text for row in read_rows(rest, reading, label_kind="none", every_row=True))
         else:
             yield example.text if isinstance(example, Row) else example

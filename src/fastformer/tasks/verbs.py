@@ -9,6 +9,7 @@ from typing import Any, TextIO
 
 from fastformer.data.answers import Write, check_ending, write_lines, writing_answers
 from fastformer.data.keeping import Keep, carrying
+from fastformer.data.opening import reads_once
 from fastformer.data.row_counts import how_many_rows
 from fastformer.data.standard_input import input_pauses
 from fastformer.data.text_files import WITH_NAMES, TextFiles
@@ -50,8 +51,8 @@ def train(
     if test is not None and declaration.test_help is None:
         raise UserError(f"{task} has no test data: score the run with `fastformer evaluate` afterwards")
     for source in sources.values():
-        if source == "-" or (isinstance(source, list | tuple) and "-" in source):
-            raise UserError("training reads its data more than once: give files, not standard input")
+        if any(map(reads_once, source if isinstance(source, list | tuple) else [source])):
+            raise UserError("training reads its data more than once: give files, not standard input or a pipe")
     settings = taught.settings(preset, **given)
     folder = claim_output(output, resume=resume, overwrite=overwrite)
     with unharmed(folder):
@@ -121,6 +122,9 @@ def evaluate(
     *,
     text_column: str | None = None,
     label_column: str | None = None,
+    separator: str | None = None,
+    header: bool | None = None,
+    strict: bool | None = None,
     show_progress: bool = True,
     **options: Any,
 ) -> dict[str, Any]:
@@ -128,18 +132,18 @@ def evaluate(
     run = run if isinstance(run, Run) else open_run(run)
     chosen = options_for(run.task, "evaluating", options)
     predictor = load(run, show_progress)
-    result = predictor.evaluate(labelled(predictor, source, text_column, label_column), chosen)
+    how = {"separator": separator, "header": header, "strict": strict}
+    examples = labelled(predictor, source, text_column=text_column, label_column=label_column, **how)
+    result = predictor.evaluate(examples, chosen)
     _say_notes(predictor)
     return result
 
 
-def labelled(
-    predictor: Predictor, source: Any, text_column: str | None = None, label_column: str | None = None
-) -> Iterable[Any]:
-    """Data to score a run on."""
+def labelled(predictor: Predictor, source: Any, **columns: Any) -> Iterable[Any]:
+    """Data to score a run on; `columns` are settings of how it is read, where they are not those of the training."""
     if source == "-":
         raise UserError("scoring needs a file: standard input does not say which column is the label")
-    settings = _columns(predictor, text_column, label_column)
+    settings = _columns(predictor, **columns)
     return _watched(predictor.trained.record["task"], predictor.show).read(source, "test", settings)
 
 
@@ -152,6 +156,9 @@ def predict(
     text: str | None = None,
     text_column: str | None = None,
     format: str | None = None,
+    separator: str | None = None,
+    header: bool | None = None,
+    strict: bool | None = None,
     keep: Sequence[str] = (),
     keep_all: bool = False,
     show_progress: bool = True,
@@ -169,7 +176,7 @@ def predict(
     task = _watched(run.task, show_progress)
     chosen = options_for(run.task, "predicting", options)
     predictor = load(run, show_progress)
-    settings = _columns(predictor, text_column, None)
+    settings = _columns(predictor, text_column=text_column, separator=separator, header=header, strict=strict)
     kept, answer = Keep(tuple(keep), keep_all), partial(predictor.predict, options=chosen)
     if document is None and text is None:
         examples = task.read("-" if source is None else source, "test", settings, labelled=False, format=format)
@@ -225,13 +232,17 @@ def embed(
     *,
     text_column: str | None = None,
     format: str | None = None,
+    separator: str | None = None,
+    header: bool | None = None,
+    strict: bool | None = None,
     show_progress: bool = True,
 ) -> tuple[int, int]:
     """Write a vector per example to `.npy` or `.parquet`, in their order; return their number and width."""
     run = run if isinstance(run, Run) else open_run(run)
     task = _watched(run.task, show_progress)
     predictor = load(run, show_progress)
-    examples = task.read(source, "test", _columns(predictor, text_column, None), labelled=False, format=format)
+    settings = _columns(predictor, text_column=text_column, separator=separator, header=header, strict=strict)
+    examples = task.read(source, "test", settings, labelled=False, format=format)
     vectors = predictor.vectors(examples)
     count = write_vectors(output, vectors, predictor.width, show_progress, ids=predictor.vector_ids(examples))
     _say_notes(predictor)
@@ -254,9 +265,8 @@ def _watched(name: str, show_progress: bool) -> Task:
     return task
 
 
-def _columns(predictor: Predictor, text_column: str | None, label_column: str | None) -> TaskSettings:
-    """The settings of a run, with other columns to read where they are given."""
-    given = {"text_column": text_column, "label_column": label_column}
+def _columns(predictor: Predictor, **given: Any) -> TaskSettings:
+    """The settings of a run, with what is given (not None) of how other data is read."""
     given = {name: value for name, value in given.items() if value is not None}
     for name in given:
         if name not in options_of(type(predictor.settings)):

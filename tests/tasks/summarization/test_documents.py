@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from fastformer.data.tables import Reading
 from fastformer.errors import UserError
 from fastformer.tasks.summarization.documents import Document, Documents, builtin_documents, read_documents, sentences
 
@@ -31,15 +32,15 @@ def test_columns_are_recognised_or_named(tmp_path):
     source = write_jsonl(tmp_path / "a.jsonl", [{"Document": "a b", "Headline": "a", "n": 1}])
     assert list(read_documents(source)) == [Document("a b", "a")]
     source = write_jsonl(tmp_path / "b.jsonl", [{"x": "a b", "y": "a"}])
-    assert list(read_documents(source, article_column="x", summary_column="y")) == [Document("a b", "a")]
+    assert list(read_documents(source, text_column="x", label_column="y")) == [Document("a b", "a")]
     with pytest.raises(
         UserError, match="cannot tell which column holds the article; columns found: x, y; name it with"
     ):
         next(read_documents(source))
     with pytest.raises(UserError, match="no column 'z'; columns found: x, y; name one of them with --summary-column"):
-        next(read_documents(source, article_column="x", summary_column="z"))
+        next(read_documents(source, text_column="x", label_column="z"))
     with pytest.raises(UserError, match="'x' cannot be article and summary at once"):
-        next(read_documents(source, article_column="x", summary_column="x"))
+        next(read_documents(source, text_column="x", label_column="x"))
 
 
 def test_stories_of_cnn_and_daily_mail(tmp_path):
@@ -84,8 +85,8 @@ def test_articles_alone(tmp_path):
 
 def test_bad_values_are_named_with_their_place(tmp_path):
     source = write_jsonl(tmp_path / "a.jsonl", [*TWO, {"article": "x", "summary": None}])
-    with pytest.raises(UserError, match=re.escape("a.jsonl, line 3: the summary is missing; mend the row, or choose")):
-        list(read_documents(source))
+    with pytest.raises(UserError, match=re.escape("a.jsonl, line 3: the summary is missing; fill it in, or leave")):
+        list(Documents(source, Reading(strict=True)))
     source = write_jsonl(tmp_path / "b.jsonl", [{"article": 7, "summary": "x"}])
     with pytest.raises(UserError, match="line 1: the article is a number, not text"):
         list(read_documents(source))
@@ -97,33 +98,32 @@ def test_bad_values_are_named_with_their_place(tmp_path):
 
 def test_documents_without_words_are_left_out_and_counted(tmp_path):
     source = write_jsonl(
-        tmp_path / "a.jsonl", [*TWO, {"article": " \n", "summary": "x"}, {"article": "x", "summary": ""}]
+        tmp_path / "a.jsonl", [*TWO, {"article": " \n", "summary": "x"}, {"article": "x", "summary": None}]
     )
-    documents = Documents(source, None, None, "train").check()
+    documents = Documents(source, Reading(split="train")).check()
     assert list(documents) == list(documents) == READ  # again and again
     assert [*documents.notes()] == [f"{source}: 2 of 4 documents were left out: no article or no summary."]
     empty = write_jsonl(tmp_path / "b.jsonl", [{"article": "", "summary": "x"}])
     with pytest.raises(UserError, match="every article or summary is empty"):
-        Documents(empty, None, None, "train").check()
+        Documents(empty, Reading(split="train")).check()
 
 
 def test_documents_may_come_in_a_list():
-    documents = Documents(TWO, None, None, "train").check()
+    documents = Documents(TWO, Reading(split="train")).check()
     assert list(documents) == list(documents) == READ
     assert list(read_documents(iter(TWO))) == READ
     named = [{"x": "a b", "y": "a"}, {"x": "c"}]
-    assert next(read_documents(named, article_column="x", summary_column="y")) == Document("a b", "a")
-    with pytest.raises(UserError, match="document 2: the summary is missing"):
-        list(read_documents(named, article_column="x", summary_column="y"))
+    assert next(read_documents(named, text_column="x", label_column="y")) == Document("a b", "a")
+    assert list(read_documents(named, text_column="x", label_column="y"))[1:] == [Document("c", "")]
     with pytest.raises(UserError, match="the documents: cannot tell which column holds the article; columns found: x"):
         next(read_documents(named))
-    articles = Documents(["One.", {"text": "Two."}, Document("Three.", "3")], None, None, "test", labelled=False)
+    articles = Documents(["One.", {"text": "Two."}, Document("Three.", "3")], Reading(split="test"), labelled=False)
     assert [document.article for document in articles] == ["One.", "Two.", "Three."]
     assert list(read_documents([], with_summary=False)) == []
     with pytest.raises(UserError, match="document 1: a number; give a dictionary with an article, or the article"):
         list(read_documents([7]))
     with pytest.raises(UserError, match="the documents: every article or summary is empty"):
-        Documents([{"article": "x", "summary": " "}], None, None, "train").check()
+        Documents([{"article": "x", "summary": " "}], Reading(split="train")).check()
 
 
 def test_the_built_in_corpus_hides_the_first_line():
@@ -154,7 +154,7 @@ def test_fields_of_the_input_are_kept(tmp_path):
     from fastformer.data.keeping import Keep
 
     def kept(source, *names):
-        documents = Documents(source, None, None, "test", labelled=False)
+        documents = Documents(source, Reading(split="test"), labelled=False)
         return [fields for fields, _ in documents.with_fields(Keep(names, everything=not names))]
 
     rows = [{"id": 1, "article": "a  b"}, {"id": 2, "article": "c", "more": 3}]

@@ -19,6 +19,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import fastformer.engine.training
 from fastformer.cli import main
+from fastformer.data.tables import Reading
 from fastformer.data.tokenizers import encode_batch, load_tokenizer, train_tokenizer
 from fastformer.engine.warm_start import PAIRS, WORDS
 from fastformer.errors import Interrupted, UserError
@@ -216,7 +217,7 @@ def test_a_foreign_tokenizers_marks_are_no_part_of_a_summary(files, tmp_path):
     assert article["input_ids"][0, [0, -1]].tolist() == [tokenizer.cls_token_id, tokenizer.sep_token_id]
     model.eval().generate(**article)  # as the model card says
     pairs = encode_documents(
-        Documents(files["test"], None, None, "test"), tokenizer, 32, 12, tmp_path / "tokens", show_progress=False
+        Documents(files["test"], Reading(split="test")), tokenizer, 32, 12, tmp_path / "tokens", show_progress=False
     )
     summary = pairs[0]["input_ids"][-pairs[0]["labels"] :].tolist()
     assert tokenizer.cls_token_id not in summary

@@ -11,13 +11,24 @@ from typing import Any, Literal
 import numpy as np
 from transformers import PreTrainedConfig
 
-from fastformer.data.formats import Format
 from fastformer.data.keeping import Fields, Keep
-from fastformer.data.tables import Row, Source, called, detect_label_kind, read_rows, read_texts_with_fields
+from fastformer.data.opening import reads_once
+from fastformer.data.tables import (
+    Reading,
+    Row,
+    Source,
+    called,
+    detect_label_kind,
+    read_rows,
+    read_texts_with_fields,
+)
+from fastformer.data.values import is_missing, label_of
 from fastformer.errors import UserError
+from fastformer.surroundings.progress import how_many
 
 LabelKind = Literal["single", "multi", "number"]
 AT_ONCE = 4096  # labels that are encoded at a time
+FEWEST_ROWS = 2  # may have a label each
 
 
 @dataclass(frozen=True)
@@ -28,11 +39,9 @@ class Table:
     """
 
     source: Source
-    text_column: str | None = None
-    label_column: str | None = None
+    reading: Reading
     label_kind: LabelKind | Literal["none"] | None = None
-    split: str = "test"
-    format: Format | None = None
+    every_row: bool = False  # is to be answered, whether or not it has a text
 
     @property
     def name(self) -> str:
@@ -42,36 +51,22 @@ class Table:
     @property
     def kind(self) -> LabelKind | Literal["none"]:
         """What its labels are."""
-        return self.label_kind or detect_label_kind(
-            self.source,
-            text_column=self.text_column,
-            label_column=self.label_column,
-            format=self.format,
-            split=self.split,
-        )
+        return self.label_kind or detect_label_kind(self.source, self.reading)
 
     def of_kind(self, kind: LabelKind | Literal["none"]) -> "Table":
         """The same rows with their labels read as this kind."""
         return replace(self, label_kind=kind)
 
     def __iter__(self) -> Iterator[Row]:
-        return read_rows(
-            self.source,
-            text_column=self.text_column,
-            label_column=self.label_column,
-            label_kind=self.kind,
-            format=self.format,
-            split=self.split,
-        )
+        return read_rows(self.source, self.reading, label_kind=self.kind, every_row=self.every_row)
 
     def with_fields(self, keep: Keep) -> Iterator[tuple[Fields, Row]]:
         """The rows without their labels, each with those fields of the input that are kept."""
-        named = {"text_column": self.text_column, "format": self.format, "split": self.split}
-        return read_texts_with_fields(self.source, keep, **named)
+        return read_texts_with_fields(self.source, keep, self.reading)
 
     def check(self) -> "Table":
-        """Read one row: a wrong file or column fails here, before any work."""
-        if self.source != "-":
+        """Read one row: a wrong file or column fails here, before any work; a pipe is read once."""
+        if not reads_once(self.source):
             next(iter(self if self.label_kind else self.of_kind("multi")))  # which may be any one label, too
         return self
 
@@ -121,39 +116,46 @@ class LabelSpace:
             "number": "regression",
         }[self.kind]
 
-    def encode(self, labels: Sequence[str | list[str] | float], where: str, first_row: int = 1) -> np.ndarray:
-        """Labels as the model is trained on them: class numbers, 0/1 rows, or numbers."""
+    def encode(self, labels: Sequence[str | list[str] | float]) -> np.ndarray:
+        """Labels as the model is trained on them: class numbers, 0/1 rows, or numbers.
+
+        Nobody can predict a label that training did not see. As a class it is -1; of several labels those make one more
+        column, which is there only if some text has such a label.
+        """
         if self.kind == "number":
             return np.array(labels, dtype=np.float64)
         if self.kind == "single":
-            numbers = [self._number(label, where, first_row + place) for place, label in enumerate(labels)]
-            return np.array(numbers, dtype=np.int64)
-        encoded = np.zeros((len(labels), len(self.names)), dtype=np.float32)
-        for place, (row, names) in enumerate(zip(encoded, labels, strict=True)):
-            row[[self._number(name, where, first_row + place) for name in names]] = 1.0
-        return encoded
+            return np.array([self.number(label) for label in labels], dtype=np.int64)
+        encoded = np.zeros((len(labels), len(self.names) + 1), dtype=np.float32)
+        for row, names in zip(encoded, labels, strict=True):
+            row[[self.number(name) for name in names]] = 1.0  # the last column is that of -1
+        return encoded if encoded[:, -1].any() else encoded[:, :-1]
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
-        return {name: number for number, name in enumerate(self.names)}
+        # older runs may have "True" or "1.0"
+        return {name if is_missing(name) else label_of(name): number for number, name in enumerate(self.names)}
 
-    def _number(self, label: str, where: str, row: int) -> int:
-        try:
-            return self._numbers[label]
-        except KeyError:
-            seen = ", ".join(self.names[:10]) + (", …" if len(self.names) > 10 else "")
-            raise UserError(
-                f"{where}, row {row}: label {label!r} was not seen in training (seen: {seen}); "
-                "mend the label, remove its rows, or train with such rows"
-            ) from None
+    def number(self, label: str) -> int:
+        """The number of a class; -1 if training did not see it."""
+        return self._numbers.get(label, -1)
+
+    def known(self, labels: np.ndarray) -> np.ndarray:
+        """Encoded labels without what training did not see, where a text may have several."""
+        return labels[:, : self.size] if self.kind == "multi" else labels
 
 
-def label_space(kind: LabelKind, counts: Counter, where: str) -> LabelSpace:
-    """The labels that occur, in natural order ("2" before "10")."""
+def label_space(kind: LabelKind, counts: Counter, where: str, rows: int | None = None) -> LabelSpace:
+    """The labels that occur in so many rows, in natural order ("2" before "10")."""
     if kind == "number":
         return LabelSpace("number")
     if kind == "single" and len(counts) == 1:
         raise UserError(f"{where}: all rows have the label {next(iter(counts))!r}; a classifier needs at least two")
+    if kind == "single" and len(counts) == rows and rows > FEWEST_ROWS:
+        raise UserError(
+            f"{where}: all {rows:,} rows have a label of their own, so there is nothing to learn; name the right "
+            "column with --label-column, or say --regression if they are numbers"
+        )
     if kind == "multi" and not counts:
         raise UserError(f"{where}: no row has any label; a multi-label classifier needs at least one")
     return LabelSpace(kind, tuple(sorted(counts, key=_natural_order)))
@@ -185,26 +187,61 @@ class LabelCounter:
 
 
 class LabelEncoder:
-    """Passes rows through as texts while encoding their labels, which `labels` has once all have passed."""
+    """Passes rows through as texts while encoding their labels, which `labels` has once all have passed.
 
-    def __init__(self, rows: Iterable[Row], space: LabelSpace, where: str):
-        self.rows, self.space, self.where = rows, space, where
+    `unseen` counts labels that training did not see. Where they are not `allowed`, the first is a mistake.
+    """
+
+    def __init__(self, rows: Iterable[Row], space: LabelSpace, where: str, allowed: bool = False):
+        self.rows, self.space, self.where, self.allowed = rows, space, where, allowed
+        self.unseen: Counter = Counter()
         self._encoded: list[np.ndarray] = []
 
     def __iter__(self) -> Iterator[str]:
         pending: list[Any] = []
-        for row in self.rows:
+        for number, row in enumerate(self.rows, 1):
+            self._look_at(row.label, number)
             pending.append(row.label)
             if len(pending) == AT_ONCE:
-                self._encode(pending)
+                self._encoded.append(self.space.encode(pending))
                 pending = []
             yield row.text
-        self._encode(pending)
+        self._encoded.append(self.space.encode(pending))
 
     @property
     def labels(self) -> np.ndarray:
         """All labels, as the model is trained on them."""
-        return np.concatenate([part for part in self._encoded if len(part)])
+        parts = [part for part in self._encoded if len(part)]
+        if self.space.kind == "multi" and self.unseen:  # some parts have one more column: see `LabelSpace.encode`
+            parts = [np.pad(part, ((0, 0), (0, self.space.size + 1 - part.shape[1]))) for part in parts]
+        found = np.concatenate(parts)
+        if self.unseen and not self.space.known(found).max(initial=-1) > (-1 if self.space.kind == "single" else 0):
+            raise UserError(f"{self.where}: none of its labels was {self._seen(self.unseen)}")
+        return found
 
-    def _encode(self, labels: list[Any]) -> None:
-        self._encoded.append(self.space.encode(labels, self.where, 1 + AT_ONCE * len(self._encoded)))
+    def _look_at(self, label: str | list[str] | float, row: int) -> None:
+        if self.space.kind == "number":
+            return
+        for name in [label] if self.space.kind == "single" else label:
+            if self.space.number(name) < 0:
+                if not self.allowed:
+                    raise UserError(f"{self.where}, row {row}: label {name!r} was not {self._seen()}")
+                self.unseen[name] += 1
+
+    def _seen(self, unseen: Iterable[str] = ()) -> str:
+        """What was seen, beside what was not; what to do."""
+        found = f", but {_listed(unseen)}" if unseen else ""
+        listed = ", ".join(self.space.names[:10]) + (", …" if len(self.space.names) > 10 else "")
+        return f"seen in training{found} (seen: {listed}); mend the label, remove its rows, or train with such rows"
+
+    def note(self) -> str | None:
+        """How many texts have a label that counts as wrong, if any have."""
+        if not self.unseen:
+            return None
+        labels = how_many(self.unseen.total(), "labels", "were")
+        return f"{self.where}: {labels} not seen in training and counted as wrong: {_listed(self.unseen)}."
+
+
+def _listed(labels: Iterable[str]) -> str:
+    labels = list(labels)
+    return ", ".join(map(repr, labels[:5])) + (", …" if len(labels) > 5 else "")

@@ -10,7 +10,9 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from fastformer.data.frames import indicators, only_column
 from fastformer.data.tables import Row
+from fastformer.data.values import BadValueError, is_missing, is_nan, label_of
 from fastformer.engine.fit import fit
 from fastformer.errors import UserError
 from fastformer.explain import Explanation
@@ -140,7 +142,8 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
     """Fastformer text classifier with scikit-learn's interface: texts in, labels out.
 
     It clones, cross-validates, grid-searches and pickles. Labels may be strings or integers; where every label is a
-    list or tuple, any number of labels per text is learned. A setting left at `None` is the preset's.
+    list or tuple, or labels are an indicator matrix, any number of labels per text is learned. A setting left at `None`
+    is the preset's.
 
         >>> texts = ["a dull and endless film", "the best film of the year", "what a bore", "a joy to the end"] * 20
         >>> model = TextClassifier(epochs=3).fit(texts, ["bad", "good"] * 40)
@@ -174,13 +177,18 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
         """
         if unlabelled is not None and not (unlabelled := _checked_texts(unlabelled)):
             raise UserError("unlabelled: no texts; give at least one, or leave it out")
-        texts, labels = _checked_texts(texts), _checked_labels(labels)
+        texts, matrix = _checked_texts(texts), indicators(labels)
+        labels = _checked_labels(labels) if matrix is None else matrix.labels()
         _check_as_many(texts, labels, "labels")
         several = bool(labels) and all(isinstance(label, list | tuple | set | frozenset) for label in labels)
         known = np.unique([name for names in labels for name in names] if several else labels)
-        original = {str(name): name for name in known}
-        written = [[str(name) for name in label] if several else str(label) for label in labels]
+        original = {_written(name): name for name in known}
+        if len(original) < len(known):
+            raise ValueError(f"labels {', '.join(map(repr, known.tolist()))[:200]}: some are the same once written out")
+        written = [[_written(name) for name in label] if several else _written(label) for label in labels]
         self._fit(texts, written, "multi" if several else "single", unlabelled)
+        if matrix is not None:
+            self._predictor.trained.record["indicator_columns"] = list(matrix.names)
         self._set_labels([original[name] for name in self._space.names])
         return self
 
@@ -197,12 +205,19 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
         return probabilities(self._space, logits)[:, self._places]
 
     def predict(self, texts: Iterable[str]) -> np.ndarray | list[list[Any]]:
-        """The most likely label of each text; where several are learned, a list of those above their thresholds."""
+        """The most likely label of each text; where several are learned, a list of those above their thresholds.
+
+        Who learned from an indicator matrix answers with one, 0 or 1 in the columns that it had.
+        """
         logits = self._logits(texts)
         chances = probabilities(self._space, logits)
         if self._space.kind == "single":
             return self.classes_[chances[:, self._places].argmax(axis=1)]
         found = has_label(self._space, chances)[:, self._places]
+        if (columns := self._predictor.trained.record.get("indicator_columns")) is not None:
+            places = {name: place for place, name in enumerate(self.classes_.tolist())}
+            never = np.zeros((len(found), 1), dtype=bool)  # of a column without a single 1 nothing was learned
+            return np.concatenate([found, never], axis=1)[:, [places.get(name, -1) for name in columns]].astype(int)
         return [self.classes_[row].tolist() for row in found]
 
     def predict_top(self, texts: Iterable[str], k: int) -> list[list[tuple[Any, float]]]:
@@ -219,7 +234,9 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
         """Accuracy; where several labels are learned, the share of texts with exactly the right ones."""
         predicted = self.predict(texts)
         if self._space.kind == "single":
-            right = np.asarray(predicted) == np.asarray(labels)
+            right = np.asarray(predicted) == np.asarray(_checked_labels(labels))
+        elif (matrix := indicators(labels)) is not None:
+            right = (np.asarray(predicted) == matrix.cells).all(axis=1)
         else:
             right = [set(ours) == set(theirs) for ours, theirs in zip(predicted, labels, strict=True)]
         return float(np.average(right, weights=sample_weight))
@@ -277,21 +294,27 @@ class TextRegressor(RegressorMixin, _TextEstimator):
 
 def _checked_labels(labels: Sequence[Any]) -> list[Any]:
     """Labels as a list: one hashable value per text, or a list of them."""
-    if getattr(labels, "ndim", 1) != 1:
-        raise ValueError("labels must be a list: one label per text, or for several a list of labels, not a matrix")
-    labels = list(labels)
+    labels = list(only_column(labels, "labels"))
     for index, label in enumerate(labels):
         if label is None or label != label:  # NaN
             raise ValueError(f"text {index} has no label")
     return labels
 
 
+def _written(label: Any) -> str:
+    """A label as a file has it, so that a run scores on any of them."""
+    if not isinstance(label, str | bool | int | float | np.generic) or is_missing(label):
+        return str(label)
+    try:
+        return label_of(label)
+    except BadValueError as error:
+        raise UserError(str(error)) from None
+
+
 def _checked_numbers(numbers: Sequence[float]) -> list[float]:
     """Numbers as a list of floats, all of them finite."""
-    if getattr(numbers, "ndim", 1) != 1:
-        raise ValueError("numbers must be a list: one number per text, not a matrix")
     found = []
-    for index, number in enumerate(numbers):
+    for index, number in enumerate(only_column(numbers, "numbers")):
         try:
             found.append(math.nan if isinstance(number, str) else float(number))
         except (TypeError, ValueError, OverflowError):
@@ -310,8 +333,9 @@ def _checked_texts(texts: Iterable[str]) -> list[str]:
     """Texts as a list; a single string is a mistake that would otherwise be read letter by letter."""
     if isinstance(texts, str):
         raise ValueError("give a list of texts, not one string")
-    texts = list(texts)
+    texts = list(only_column(texts, "texts"))
     for index, text in enumerate(texts):
         if not isinstance(text, str):
-            raise ValueError(f"text {index} is a {type(text).__name__}, not a string")
+            kind = "NaN" if is_nan(text) else f"a {type(text).__name__}"
+            raise ValueError(f"text {index} is {kind}, not a string")
     return texts

@@ -61,12 +61,15 @@ def scores(
     chances = probabilities(space, logits)
     predicted = (has_label(space, chances) if answers is None else answers).astype(np.int64)
     labels = labels.astype(np.int64)
+    known = space.known(labels)
+    never = np.zeros((len(labels), labels.shape[1] - known.shape[1]), dtype=np.int64)  # what training did not see
+    said = np.concatenate([predicted, never], axis=1)
     chances = chances.reshape(-1)  # each label is a question of its own, yes or no
     return {
-        "accuracy": float((predicted == labels).all(axis=1).mean()),
-        "macro_f": several_labels_f(labels, predicted, "macro"),
-        "micro_f": several_labels_f(labels, predicted, "micro"),
-        "calibration_error": calibration_error(np.stack([1 - chances, chances], axis=1), labels.reshape(-1)),
+        "accuracy": float((said == labels).all(axis=1).mean()),
+        "macro_f": several_labels_f(known, predicted, "macro"),
+        "micro_f": several_labels_f(labels, said, "micro"),
+        "calibration_error": calibration_error(np.stack([1 - chances, chances], axis=1), known.reshape(-1)),
     }
 
 

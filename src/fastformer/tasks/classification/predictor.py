@@ -29,6 +29,7 @@ class Classifier(Predictor):
 
     model: FastformerForSequenceClassification | OnnxClassifier
     report: Path | None = None  # folder of the last one written
+    scored: LabelEncoder | None = None  # the labels of the last scoring
 
     def __init__(self, trained: Trained):
         super().__init__(trained)
@@ -49,7 +50,7 @@ class Classifier(Predictor):
         """
         options = options or Predicting()
         self._check(options)
-        chunks = self.runner.in_chunks(texts_of(examples, self.settings.text_column), self.logits)
+        chunks = self.runner.in_chunks(texts_of(examples, self.settings), self.logits)
         return (
             answer
             for logits in chunks
@@ -80,7 +81,7 @@ class Classifier(Predictor):
 
     def vectors(self, examples: Iterable[Any]) -> Iterator[np.ndarray]:
         """Text vectors (width,)."""
-        texts = texts_of(examples, self.settings.text_column)
+        texts = texts_of(examples, self.settings)
         return self.runner(texts, lambda **inputs: self.model.fastformer(**inputs).pooler_output)
 
     def evaluate(self, examples: Iterable[Any], options: Evaluating | None = None) -> dict[str, Any]:
@@ -95,11 +96,14 @@ class Classifier(Predictor):
             rows = self._labelled(examples)
             logits, labels = self._outputs(rows, self.logits)
             result = {"rows": len(labels), **scores(self.space, logits, labels)}
+            if self.scored.unseen:
+                result["unseen_labels"] = self.scored.unseen.total()
+            known = self.space.known(labels)
             if options.by_class or folder:
-                result |= details(self.space, logits, labels)
+                result |= details(self.space, logits, known)
             if folder:
                 about = {"run": self.trained.name, "source": rows.name, "result": result}
-                write_report(folder, self.space, logits, labels, **about)
+                write_report(folder, self.space, logits, known, **about)
         self.report = options.report
         return result
 
@@ -134,22 +138,25 @@ class Classifier(Predictor):
         }
 
     def notes(self) -> Iterator[str]:
-        """Where a report is, and how many texts were cut."""
+        """Where a report is, how many labels were unknown, and how many texts were cut."""
         if self.report is not None:
             yield f"The report is {self.report / 'report.md'}."
+        if self.scored is not None and (note := self.scored.note()):
+            yield note
         yield from self.runner.notes()
 
     def _labelled(self, examples: Iterable[Any]) -> Table | Rows:
         """Examples whose labels are of the kind that the model has learned."""
         if not isinstance(examples, Table | Rows):
-            examples = Table(list(examples), self.settings.text_column, self.settings.label_column)
+            examples = Table(list(examples), self.settings.reading("test"))
         return examples.of_kind(self.space.kind)
 
     def _outputs(
         self, rows: Table | Rows, output: Callable[..., Tensor], one_by_one: bool = False
     ) -> tuple[np.ndarray, np.ndarray]:
         """Outputs and encoded labels of labelled rows."""
-        texts, outputs = LabelEncoder(rows, self.space, rows.name), []
+        texts, outputs = LabelEncoder(rows, self.space, rows.name, allowed=True), []
+        self.scored = texts
         with progress_bar("Evaluating", show=self.show) as advance:
             for some in self.runner.in_chunks(texts, output, one_by_one):
                 outputs += some

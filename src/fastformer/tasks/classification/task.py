@@ -40,7 +40,7 @@ from fastformer.tasks.classification.report import DETAILS, SCORES
 from fastformer.tasks.classification.stacking import class_weights
 from fastformer.tasks.classification.standardizer import Standardizer
 from fastformer.tasks.classification.thresholds import cross_answers, label_thresholds
-from fastformer.tasks.texts import MEMORY_TOKENS, encoder_config
+from fastformer.tasks.texts import MEMORY_TOKENS, encoder_config, say_other_columns
 
 LONG_TEXT = 4096  # tokens, from which on it is worth saying how long the longest text is
 FEW_TEXTS = 3000  # below, more than a tenth is held out, and a second training learns from those too
@@ -90,11 +90,13 @@ class Classification(Task):
     ) -> Table:
         """The rows of a file or of a list of dictionaries. What kind of labels they are, the training data decides."""
         source = source if isinstance(source, str | Path) else list(source)
+        reading = settings.reading("train" if split == "unlabelled" else split, format)
         if not labelled or split == "unlabelled":
-            split = "train" if split == "unlabelled" else split
-            return Table(source, settings.text_column, None, "none", split, format).check()
-        kind = "number" if settings.regression else None
-        return Table(source, settings.text_column, settings.label_column, kind, split, format).check()
+            table = Table(source, reading, "none", every_row=not labelled).check()
+        else:
+            table = Table(source, reading, "number" if settings.regression else None).check()
+        say_other_columns(settings, table, self.show)
+        return table
 
     # ---- encode ----------------------------------------------------------------------------------------------------
 
@@ -102,13 +104,14 @@ class Classification(Task):
         self, data: Mapping[str, Table | Rows], settings: ClassificationSettings, workspace: Workspace
     ) -> ClassificationParts:
         """Token ids and labels of all texts. The labels of `test` are only looked at: one that is unknown shows now."""
+        settings = settings.having_read(data, workspace.show)
         kind = data["train"].kind
         _check_goes_with(kind, settings, "unlabelled" in data)
         data = {split: rows if split == "unlabelled" else rows.of_kind(kind) for split, rows in data.items()}
         tokenizer, space, count = _read_vocabulary_and_labels(data, settings, workspace)
         stacking = _can_stack(space, settings, data, workspace.show)
-        for number, row in enumerate(data.get("test", ()), 1):
-            space.encode([row.label], data["test"].name, number)
+        if "test" in data:
+            _check_labels(data["test"], space)
         encoded = {
             split: _encode(data[split], split, tokenizer, space, settings, workspace, count)
             for split in ("train", "validation", "unlabelled")
@@ -298,13 +301,21 @@ def _read_vocabulary_and_labels(
         vocab_size=settings.vocab_size,
         min_frequency=settings.min_frequency,
     )
-    space = label_space(rows.kind, counter.counts, rows.name)
+    space = label_space(rows.kind, counter.counts, rows.name, counter.total)
     if space.kind == "single" and len(space.names) > 20 and len(space.names) > counter.total / 2:
         say(
             f"{rows.name}: {len(space.names):,} different labels in {counter.total:,} rows. "
             "Is it the right --label-column? For numbers there is --regression."
         )
     return tokenizer, space, counter.total
+
+
+def _check_labels(rows: Table | Rows, space: LabelSpace) -> None:
+    """Read all rows of the test data: what is wrong with them shows now and not after the training."""
+    encoder = LabelEncoder(rows, space, rows.name, allowed=True)
+    for _ in encoder:
+        pass
+    _ = encoder.labels  # some of them must have been seen
 
 
 def _can_stack(

@@ -9,9 +9,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fastformer.data.formats import kind_of
 from fastformer.data.keeping import NOTHING, Keep
 from fastformer.data.objects import Object, given_objects, read_objects
+from fastformer.data.values import kind_of
 from fastformer.errors import UserError
 
 RESERVED = ("behaviors", "ad", "label", "time")

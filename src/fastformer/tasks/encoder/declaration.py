@@ -3,13 +3,20 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from fastformer.engine.settings import TaskSettings, option
+from fastformer.engine.settings import option
 from fastformer.tasks.base import Declaration, register
-from fastformer.tasks.texts import DATA_HELP, MAX_LENGTH_HELP, MEMORY_TOKENS, MIXER_HELP, TEXT_COLUMN_HELP
+from fastformer.tasks.texts import (
+    DATA_HELP,
+    MAX_LENGTH_HELP,
+    MEMORY_TOKENS,
+    MIXER_HELP,
+    TEXT_COLUMN_HELP,
+    TableSettings,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderSettings(TaskSettings):
+class EncoderSettings(TableSettings):
     """Settings of an encoder of texts."""
 
     text_column: str | None = option(None, TEXT_COLUMN_HELP, place="data")

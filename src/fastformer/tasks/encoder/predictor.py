@@ -68,7 +68,7 @@ class EncoderPredictor(Predictor):
 
     def vectors(self, examples: Iterable[Any]) -> Iterator[np.ndarray]:
         """Vectors (width,) of length 1; zeros for a text without any token."""
-        return self.encode(texts_of(examples, self.settings.text_column))
+        return self.encode(texts_of(examples, self.settings))
 
     def predict(self, examples: Iterable[Any], options: Any = None) -> Iterator[dict[str, Any]]:
         """`{"vector": [0.0123, …]}`."""

@@ -10,9 +10,10 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TokenizersBackend
 
 from fastformer.data.batches import PadCollator, Subset
-from fastformer.data.formats import is_table
 from fastformer.data.hold_out import hold_out
 from fastformer.data.objects import read_objects
+from fastformer.data.opening import is_table
+from fastformer.data.tables import Reading
 from fastformer.data.tokenizers import load_tokenizer
 from fastformer.engine.fit import Trained, Workspace, check_mixers, explained_configuration
 from fastformer.engine.word_encoder import EncoderFolder, encode_ids, encoder_hash, kept_vectors, open_encoder
@@ -50,20 +51,23 @@ class Encoder(Task):
         """Texts; `validation` and `test` are pairs with a score, `pairs` pairs without, `keep_out` anything."""
         if split == "train" or (not labelled and not isinstance(source, list)):
             sources = (source,) if isinstance(source, str | Path) else tuple(source)
-            return Texts(tuple(map(str, sources)), settings.text_column, split, format).check()
+            return Texts(tuple(map(str, sources)), settings.reading(split, format), every_row=not labelled).check()
         if not labelled:
             return source
         if split == "pairs":
             return {name: Columns(name, ("a", "b")).check() for name in _files(source)}
         if split == "keep_out":
-            return [Columns(name, None) if _has_objects(name) else _all_texts(name, split) for name in _files(source)]
+            return [
+                Columns(name, None) if _has_objects(name) else Texts((name,), Reading(split=split))
+                for name in _files(source)
+            ]
         return ScoredPairs(source).check()
 
     def encode(self, data: Mapping[str, Any], settings: EncoderSettings, workspace: Workspace) -> Parts:
         """Ask the teacher, or find what it said before; leave out what must not be learned from."""
         folder = open_encoder(default_teacher() if settings.teacher is None else Path(settings.teacher))
         tokenizer = _student_tokenizer(folder, workspace, settings.max_length)
-        sources = {name: _all_texts(name, "train", settings.text_column) for name in data["train"].sources}
+        sources = {name: Texts((name,), settings.reading("train")) for name in data["train"].sources}
         pieces = shuffled_pieces(sources | dict(data.get("pairs", {})), settings.training.seed)
         store = self._taught(pieces, folder, settings, workspace)
         taught = store.read(settings.pieces)
@@ -245,10 +249,6 @@ def _files(source: Any) -> list[str]:
 
 def _has_objects(name: str) -> bool:
     return is_table(name) and not name.lower().removesuffix(".gz").removesuffix(".xz").endswith((".csv", ".tsv"))
-
-
-def _all_texts(name: str, split: str, column: str | None = None) -> Texts:
-    return Texts((name,), column, split)
 
 
 def _counted(pieces: list[Piece], most: int) -> tuple[list[str], list[int]]:

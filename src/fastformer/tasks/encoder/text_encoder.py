@@ -134,8 +134,10 @@ def search(
     source: str, query: str, *, model: str | Path = BASE, top: int = 10, text_column: str | None = None
 ) -> list[Found]:
     """The texts of a file that are nearest to a query."""
+    from fastformer.data.tables import Reading
     from fastformer.tasks.texts import Texts
 
     if not query.strip():
         raise UserError("the query is empty; say what to look for")
-    return TextEncoder(model).search(query, Texts((str(source),), text_column, "train"), top)
+    texts = Texts((str(source),), Reading(text_column, split="train"), every_row=True)  # places are those of its rows
+    return TextEncoder(model).search(query, texts, top)

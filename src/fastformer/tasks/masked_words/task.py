@@ -23,7 +23,7 @@ from fastformer.tasks.base import Card, Parts, Predictor, Task
 from fastformer.tasks.masked_words.declaration import MaskedWordsSettings, Predicting
 from fastformer.tasks.masked_words.objective import MaskedWordLearner
 from fastformer.tasks.scores import perplexity
-from fastformer.tasks.texts import Texts, encoder_config
+from fastformer.tasks.texts import Texts, encoder_config, say_other_columns
 
 BLANK = "[MASK]"
 LONGEST = 4096  # tokens
@@ -52,10 +52,13 @@ class MaskedWords(Task):
     ) -> Texts:
         """The texts of one or more sources; labels are not read."""
         sources = (source,) if isinstance(source, str) else tuple(source)
-        return Texts(sources, settings.text_column, split, format).check()
+        texts = Texts(sources, settings.reading(split, format), every_row=not labelled).check()
+        say_other_columns(settings, texts, self.show)
+        return texts
 
     def encode(self, data: Mapping[str, Texts], settings: MaskedWordsSettings, workspace: Workspace) -> Parts:
         """Token ids of all texts."""
+        settings = settings.having_read(data, workspace.show)
         tokenizer = workspace.tokenizer(
             settings.tokenizer,
             workspace.watched(data["train"]),

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from fastformer.data.formats import decode
+from fastformer.data.opening import decode
 from fastformer.data.ragged import Ragged
 from fastformer.errors import UserError
 from fastformer.surroundings.progress import progress_bar

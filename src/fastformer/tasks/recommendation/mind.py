@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from fastformer.data.formats import decode
+from fastformer.data.opening import decode
 from fastformer.errors import UserError
 from fastformer.surroundings.files import cache_folder
 from fastformer.surroundings.progress import how_many, say

@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from fastformer.engine.settings import TaskSettings, option
+from fastformer.engine.settings import option
 from fastformer.tasks.base import Declaration, register
-from fastformer.tasks.texts import INIT_HELP, MIXER_HELP, TOKENIZER_HELP
+from fastformer.tasks.texts import INIT_HELP, MIXER_HELP, TOKENIZER_HELP, TableSettings
 
 LANGUAGE_HELP = (
     "A two-letter code. en: words are stemmed for ROUGE; else they are not [default: en, unless more than 1% of the "
@@ -17,7 +17,7 @@ STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 1000, 4, 15
 
 
 @dataclass(frozen=True, kw_only=True)
-class SummarizationSettings(TaskSettings):
+class SummarizationSettings(TableSettings):
     """Settings of a summarizer."""
 
     text_column: str | None = option(
@@ -98,9 +98,9 @@ Example: `fastformer train summarization --train news.jsonl --test held-out.json
         settings=SummarizationSettings,
         task="fastformer.tasks.summarization.task:Summarization",
         presets_file=Path(__file__).with_name("presets.toml"),
-        data_help="Documents: CSV, TSV, JSONL or Parquet (plain or .gz) with article and summary columns, .story files "
-        "of CNN/DailyMail in a folder, PubMed or arXiv of Cohan et al., a folder saved by `datasets`, a Hub name, or "
-        "`builtin`.",
+        data_help="Documents: CSV, TSV, JSONL, Parquet or .xlsx (plain, .gz, .xz or .zip) with article and summary "
+        "columns, .story files of CNN/DailyMail in a folder, PubMed or arXiv of Cohan et al., a folder saved by "
+        "`datasets`, a Hub name, or `builtin`.",
         held_out="a tenth of --train, at most 1,000 documents",
         test_help="Documents that are only scored, at the end.",
         unit="document",

@@ -1,10 +1,10 @@
 """A source -> documents (article, summary), a few at a time, so that a collection may be larger than memory.
 
-A source is a CSV, TSV, JSONL or Parquet file (plain or .gz) with a column for each; CNN/DailyMail as published, a
-folder of `.story` files with `@highlight` before each line of the summary (which gets a full stop where it has none);
-the PubMed and arXiv files of Cohan et al. (2018), one JSON object per line with lists of sentences, `<S>` around those
-of the summary, whatever the file is called; a folder saved by `datasets`, a Hub name; or `builtin`: docstrings without
-their first line, which is the summary.
+A source is a CSV, TSV, JSONL, Parquet or Excel file (plain, .gz or .zip) with a column for each; CNN/DailyMail as
+published, a folder of `.story` files with `@highlight` before each line of the summary (which gets a full stop where it
+has none); the PubMed and arXiv files of Cohan et al. (2018), one JSON object per line with lists of sentences, `<S>`
+around those of the summary, whatever the file is called; a folder saved by `datasets`, a Hub name; or `builtin`:
+docstrings without their first line, which is the summary.
 
 In Python a source may also be a list of dictionaries with these columns; of articles alone, a list of texts.
 
@@ -15,16 +15,19 @@ import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fastformer.data.columns import recognise_column
 from fastformer.data.corpus import builtin_rows
-from fastformer.data.formats import Choose, Format, Record, decode, guard, kind_of, opened, whole_characters
+from fastformer.data.formats import Choose, Record
 from fastformer.data.keeping import Fields, Keep, KeepingColumns
-from fastformer.data.tables import called, open_records, recognise_column
+from fastformer.data.opening import Format, decode, guard, opened, reads_once
+from fastformer.data.tables import Reading, called, open_records
 from fastformer.data.tokenizers import split_sentences
+from fastformer.data.values import is_missing, kind_of, whole_characters
 from fastformer.errors import UserError
 from fastformer.surroundings.progress import how_many
 
@@ -58,11 +61,8 @@ class Documents:
     """
 
     source: str | Iterable[Any]
-    article_column: str | None
-    summary_column: str | None
-    split: str
+    reading: Reading
     labelled: bool = True
-    format: Format | None = None
     count: int = field(default=0, init=False)  # of the last reading
     empty: int = field(default=0, init=False)
 
@@ -76,16 +76,11 @@ class Documents:
 
     def _read(self, keeping: KeepingColumns | None = None) -> Iterator[Document]:
         self.count = self.empty = 0
-        for document in read_documents(
-            self.source,
-            article_column=self.article_column,
-            summary_column=self.summary_column,
-            with_summary=self.labelled,
-            format=self.format,
-            split=self.split,
-            keeping=keeping,
-        ):
-            if not self.labelled or (document.article and document.summary):
+        for where, document in _read(self.source, self.reading, self.labelled, keeping):
+            missing = [role for role, text in zip(Document._fields, document, strict=True) if not text]
+            if self.reading.strict and missing and (self.labelled or not document.article):
+                raise UserError(f"{where}: the {missing[0]} is missing; fill it in, or leave --strict out")
+            if not self.labelled or not missing:
                 self.count += 1
                 yield document
             else:
@@ -100,7 +95,7 @@ class Documents:
 
     def check(self) -> "Documents":
         """Fail now, before any work, if the source or its columns are wrong; a pipe can be read only once."""
-        if not isinstance(self.source, str) or not (self.source == "-" or Path(self.source).is_fifo()):
+        if not reads_once(self.source):
             next(iter(self))
         return self
 
@@ -112,30 +107,35 @@ class Documents:
 
 
 def read_documents(
-    source: str | Iterable[Any],
-    *,
-    article_column: str | None = None,
-    summary_column: str | None = None,
-    with_summary: bool = True,
-    format: Format | None = None,
-    split: str | None = None,
-    keeping: KeepingColumns | None = None,
+    source: str | Iterable[Any], reading: Reading | None = None, *, with_summary: bool = True, **named: Any
 ) -> Iterator[Document]:
-    """The documents of a source, in its order; without `with_summary` only articles are read."""
+    """The documents of a source, in its order; without `with_summary` only articles are read.
+
+    `named` are fields of a `Reading`, whose text is the article and whose label the summary.
+    """
+    reading = replace(reading or Reading(), **named)
+    return (document for _, document in _read(source, reading, with_summary, None))
+
+
+def _read(
+    source: str | Iterable[Any], reading: Reading, with_summary: bool, keeping: KeepingColumns | None
+) -> Iterator[tuple[str, Document]]:
+    """The documents, and where they stand."""
     name = called(source) if isinstance(source, str) else None
-    choose = partial(_choose_columns, name or GIVEN, article_column, summary_column, with_summary)
+    choose = partial(_choose_columns, name or GIVEN, reading, with_summary)
     choose = keeping.beside(choose) if keeping else choose
     base, _, named_split = (name or "").rpartition(":")
     if name is None:
         records = _given(source, choose)
     elif "builtin" in (name, base):
-        found = builtin_documents(named_split if base else split or "train")
+        found = builtin_documents(named_split if base else reading.split or "train")
         records = ((f"{source}, document {number}", *document) for number, document in enumerate(found, 1))
     elif source.endswith(STORY) or _is_story_folder(source):
         records = guard(source, _stories(Path(source)))
     else:
         _refuse_folder(source)
-        records = open_records(source, choose, with_summary, format or _json_in_txt(source), split)
+        layout = reading.layout._replace(format=reading.format or _json_in_txt(source))
+        records = open_records(source, choose, with_summary, layout, reading.split)
     return _documents(name, keeping.without_fields(records) if keeping else records, with_summary)
 
 
@@ -185,39 +185,43 @@ def _given(rows: Iterable[Any], choose: Choose) -> Iterator[Record]:
             raise UserError(f"{where}: {kind_of(row)}; give a dictionary with an article, or the article itself")
 
 
-def _documents(name: str | None, records: Iterator[Record], with_summary: bool) -> Iterator[Document]:
+def _documents(name: str | None, records: Iterator[Record], with_summary: bool) -> Iterator[tuple[str, Document]]:
     where = None
     for where, article, summary in records:
         article = _text(where, article, "article")
-        yield Document(article, _text(where, summary, "summary") if with_summary else "")
+        yield where, Document(article, _text(where, summary, "summary") if with_summary else "")
     if where is None and name is not None:
         raise UserError(f"{name}: no rows; give a file with at least one document")
 
 
 def _text(where: str, value: Any, role: str) -> str:
-    """A string, or the sentences of a list, one per line."""
+    """A string, or the sentences of a list, one per line; none if it is missing."""
+    if is_missing(value):
+        return ""
     if isinstance(value, list | tuple) and all(isinstance(sentence, str) for sentence in value):
         value = "\n".join(_SENTENCE_MARK.sub(" ", sentence) for sentence in value)
     if not isinstance(value, str):
-        kind = "missing" if value is None else f"{kind_of(value)}, not text"
-        raise UserError(f"{where}: the {role} is {kind}; mend the row, or choose another column with --{role}-column")
+        raise UserError(
+            f"{where}: the {role} is {kind_of(value)}, not text; mend the row, or choose another column with "
+            f"--{role}-column"
+        )
     return tidy(whole_characters(value))
 
 
-def _choose_columns(
-    name: str, article: str | None, summary: str | None, with_summary: bool, found: list[str]
-) -> tuple[str, str | None]:
-    """The two columns: as told, else by their names."""
+def _choose_columns(name: str, reading: Reading, with_summary: bool, found: list[str]) -> tuple[str, str | None]:
+    """The two columns: as told, else those of the training, else by their names."""
     listed = f"columns found: {', '.join(found[:30])}{', …' if len(found) > 30 else ''}"
-    summary = summary if with_summary else None
+    article, summary = reading.text_column, reading.label_column if with_summary else None
     for column, role in ((article, "article"), (summary, "summary")):
         if column is not None and found.count(column) != 1:
             count = "more than one column" if column in found else "no column"
             raise UserError(f"{name}: {count} {column!r}; {listed}; name one of them with --{role}-column")
+    article = article or next((column for column in reading.texts_from if column in found), None)
     article = article or recognise_column(found, ARTICLE_COLUMNS, taken=(summary,))
     if article is None and len(found) == 1:
         article = found[0]
     if with_summary:
+        summary = summary or next((column for column in reading.labels_from if column in found), None)
         summary = summary or recognise_column(found, SUMMARY_COLUMNS, taken=(article,))
     for column, role in ((article, "article"), (summary, "summary")):
         if column is None and (with_summary or role == "article"):
@@ -226,6 +230,8 @@ def _choose_columns(
             )
     if article == summary:
         raise UserError(f"{name}: {article!r} cannot be article and summary at once; name another --summary-column")
+    left = tuple(column for column in found if column not in (article, summary))
+    reading.chosen.update(texts=(article,), labels=(summary,) if with_summary else (), left=left)
     return article, summary
 
 

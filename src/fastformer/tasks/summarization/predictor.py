@@ -113,4 +113,4 @@ class SummaryPredictor(Predictor):
         """Examples that were read already, or that are read here, with the run's columns."""
         if isinstance(examples, Documents):
             return examples
-        return Documents(examples, self.settings.text_column, self.settings.label_column, "test", labelled)
+        return Documents(examples, self.settings.reading("test"), labelled)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fastformer.data.formats import decode, guard, is_table, opened
+from fastformer.data.opening import decode, guard, is_table, opened
 from fastformer.data.standard_input import STANDARD_INPUT, standard_input
 from fastformer.errors import UserError
 from fastformer.runs.folder import Run

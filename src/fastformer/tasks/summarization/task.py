@@ -25,7 +25,7 @@ from fastformer.tasks.summarization.metrics import ENGLISH, ROUGE, LanguageDetec
 from fastformer.tasks.summarization.objective import SummaryLearner, validation_scores
 from fastformer.tasks.summarization.predictor import SummaryPredictor
 from fastformer.tasks.summarization.writing import Writer
-from fastformer.tasks.texts import encoder_config
+from fastformer.tasks.texts import encoder_config, say_other_columns
 
 MOST_HELD_OUT = 1000
 SCORES = ("perplexity", "accuracy", "rouge1", "seconds")  # of every epoch
@@ -68,13 +68,16 @@ class Summarization(Task):
             source = str(source)
         elif labelled and not isinstance(source, str):
             source = list(source)  # it is read more than once
-        documents = Documents(source, settings.text_column, settings.label_column, split, labelled, format)
-        return documents.check() if labelled else documents
+        documents = Documents(source, settings.reading(split, format), labelled)
+        documents = documents.check() if labelled else documents
+        say_other_columns(settings, documents, self.show)
+        return documents
 
     def encode(
         self, data: Mapping[str, Documents], settings: SummarizationSettings, workspace: Workspace
     ) -> SummaryParts:
         """Token ids of all articles and summaries."""
+        settings = settings.having_read(data, workspace.show)
         for _ in data.get("test", ()):  # a row that is wrong shows now and not after the training
             pass
         detector = LanguageDetector()
