@@ -7,7 +7,7 @@ from scipy.stats import spearmanr
 
 from fastformer import FastformerConfig, FastformerForSequenceClassification, available_mixers
 from fastformer.errors import UserError
-from fastformer.explain.attribution import check_by_removal, removal_effects, token_effects, token_weights
+from fastformer.explain.attribution import compare, places_to_remove, removal_logits, token_effects, token_weights
 
 IDS = np.array([5, 9, 7, 9, 21, 30, 14], dtype=np.int32)
 
@@ -20,6 +20,16 @@ def build(**settings) -> FastformerForSequenceClassification:
     if config.bigram_buckets:
         torch.nn.init.normal_(model.fastformer.embeddings.bigram_embeddings.weight)
     return model
+
+
+def removal_effects(model, ids, score, places) -> np.ndarray:
+    whole, without = removal_logits(model, ids, places)
+    return (score(whole) - score(without)).numpy()
+
+
+def check_by_removal(model, ids, score, effects, candidates):
+    places = places_to_remove(effects, candidates)
+    return compare(places, effects, removal_effects(model, ids, score, places))
 
 
 def mean_of_words(**settings) -> FastformerForSequenceClassification:

@@ -13,7 +13,6 @@ import pytest
 
 from fastformer.explain import Explanation
 from fastformer.explain.attribution import Removals
-from fastformer.explain.page import text_pieces
 
 
 def explanation(text: str, spans=None, heads: int = 4, layers: int = 2, **fields) -> Explanation:
@@ -167,7 +166,7 @@ def test_tokens_that_share_characters_are_one_piece():
     one = explanation(
         "a …  b", spans=[(0, 1), (2, 3), (2, 3), (2, 3), (3, 6)], effect=np.array([1.0, 2.0, 3.0, -1.0, 5.0])
     )
-    assert [(piece.start, piece.end, piece.tokens) for piece in text_pieces(one)] == [
+    assert [(piece.start, piece.end, piece.tokens) for piece in one.text_pieces] == [
         (0, 1, [0]),
         (2, 3, [1, 2, 3]),
         (5, 6, [4]),  # without its white space
@@ -176,6 +175,41 @@ def test_tokens_that_share_characters_are_one_piece():
     assert page.text == one.text
     assert decode(page.data["views"][0]["rows"][0][0]) == pytest.approx([1, 4, 5], abs=1e-3)
     assert set(page.data["removed"]) == {"0", "2"}  # of three that share a character none was removed alone
+
+
+@pytest.mark.parametrize("one", ["👍🏽", "👩🏽\u200d🚀", "❤\ufe0f", "cafe\u0301"])
+def test_what_people_see_as_one_character_is_one_piece(one):
+    """Whatever of it the tokenizer has tokens for: joiners and selectors it leaves out."""
+    text = f"a {one} b"
+    spans = [(place, place + 1) for place, letter in enumerate(text) if letter not in " \u200d\ufe0f"]
+    joined = explanation(text, spans=spans)
+    wanted = "café"[:3] if one.startswith("c") else None
+    found = [piece[1] for piece in Page(joined.to_html()).pieces]
+    assert found == ["a", *([*wanted, "e\u0301"] if wanted else [one.removesuffix("\ufe0f")]), "b"]
+    assert {word.word for word in joined.words} == set(found)
+
+
+def test_numbers_of_a_list_have_the_same_decimals():
+    content = explanation("a b c d", effect=np.array([0.272, 0.2, -0.1, -0.0004])).to_html()
+    assert re.findall(r'<dd class="number">([^<]*)<', content) == ["+0.272", "+0.200", "−0.100", "−0.000"]
+    assert 'id="least">−0.272 against<' in content
+
+
+def test_another_label_is_a_click_away():
+    texts = "some good words"
+    bad = explanation(texts, label="bad", score=-1.5, effect=np.array([0.5, -2.0, 0.1], dtype=np.float32))
+    page = Page((whole := explanation(texts, others={"bad": bad})).to_html())
+    assert [value for name, value in page.attributes if name == "data-label"] == ["0", "1"]
+    assert decode(page.data["others"][0]["effect"]) == pytest.approx([0.5, -2.0, 0.1], abs=1e-3)
+    assert [value for name, value in page.attributes if name == "data-of"] == ["0", "1"] * 3
+    assert "<h1><bdi>bad</bdi>" in whole.to_html()
+
+
+def test_the_page_says_whether_the_effects_add_up():
+    one = explanation("a b c", effect=np.array([2.0, 1.0, -0.5]), score=1.5, score_of_nothing=-1.0)
+    assert "The effects add up to +2.50: they account for it." in one.to_html()
+    other = dataclasses.replace(one, score=4.0)
+    assert "The effects add up to +2.50: they do not account for it." in other.to_html()
 
 
 def test_special_tokens_are_named_but_not_part_of_the_text():
@@ -205,12 +239,12 @@ def test_the_header_tells_the_answer_and_whether_to_trust_it():
     many = {f"class {number}": 0.9 if number == 3 else 0.1 / 29 for number in range(30)}
     one = explanation("a b c", label="class 20", prediction="class 3", probabilities=many)
     content = one.to_html()
-    assert "<h1>class 20 <small>0.3%</small></h1>" in content
-    assert "not what the model predicts: class 3 (90.0%)" in content
+    assert '<h1><bdi>class 20</bdi> <small dir="ltr">0.3%</small></h1>' in content
+    assert "not what the model predicts: <bdi>class 3</bdi> (90.0%)" in content
     assert "and 21 more" in content
     removals = Removals(np.arange(3), np.zeros(3), None)
     assert "Too few tokens" in dataclasses.replace(one, removals=removals).to_html()
-    for correlation, verdict in ((0.93, "Yes: "), (0.6, "Mostly: "), (-0.2, "No: ")):
+    for correlation, verdict in ((0.93, "Yes: "), (0.7, "Mostly: "), (0.54, "Only roughly: "), (-0.2, "No: ")):
         removals = Removals(np.arange(3), one.effect, correlation)
         assert f"<strong>{correlation:.2f}</strong> {verdict}" in dataclasses.replace(one, removals=removals).to_html()
 
@@ -221,7 +255,9 @@ def test_a_number_has_no_label():
     assert "<h1>1,234.5 <small>predicted</small></h1>" in content
     assert "Probabilities" not in content
     assert "raises the number" in content
-    assert str(one).startswith("1,234.5, 3 tokens\n")
+    assert re.search(r'id="least">−[\d.]+ lower<.*id="most">\+[\d.]+ higher<', content)
+    assert not re.search(r"speaks (for|against) it|\d (for|against)<", content)
+    assert str(one).startswith("1,234.5, 3 tokens\n  raises ")
 
 
 def test_words_of_one_spelling_are_added_up():

@@ -71,6 +71,17 @@ def test_removing_the_strongest_word_really_costs_the_answer(run_folder, tmp_pat
     assert why.score - lost == pytest.approx(np.log(shorter / (1 - shorter)), abs=0.01)
 
 
+def test_the_page_has_the_other_labels_too(run_folder, tmp_path):
+    why, asked = (explain(open_run(run_folder), TEXT, tmp_path / "p.html", label=label) for label in (None, "food"))
+    assert sorted(why.others) == ["food", "tool"]
+    np.testing.assert_allclose(why.others["food"].effect, asked.effect, atol=1e-6)
+    assert why.others["food"].score == asked.score
+    assert why.others["food"].score_of_nothing == asked.score_of_nothing
+    places = why.removals.places.argsort()
+    other = asked.removals.places.argsort()  # all tokens of this short text, in another order
+    np.testing.assert_allclose(why.others["food"].removals.effects[places], asked.removals.effects[other], atol=1e-5)
+
+
 def test_another_label_can_be_asked_for(run_folder, tmp_path):
     why = explain(open_run(run_folder), "a cat and a hammer with some soup", tmp_path / "page.html", label="tool")
     assert why.label == "tool"

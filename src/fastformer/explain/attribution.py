@@ -124,35 +124,34 @@ def _outputs(modules: Sequence[nn.Module]) -> Iterator[dict[nn.Module, Tensor]]:
             hook.remove()
 
 
-def check_by_removal(
-    model: FastformerForSequenceClassification,
-    ids: np.ndarray,
-    score: Score,
-    effects: np.ndarray,
-    candidates: np.ndarray,
-    most: int = 40,
-) -> Removals:
-    """Remove up to `most` of the `candidates`, spread evenly over their ranking by effect, one at a time."""
+def places_to_remove(effects: np.ndarray, candidates: np.ndarray, most: int = 40) -> np.ndarray:
+    """Up to `most` of the `candidates`, spread evenly over their ranking by effect."""
     ranking = candidates[np.argsort(effects[candidates], kind="stable")]
-    places = ranking[np.linspace(0, len(ranking) - 1, min(most, len(ranking))).round().astype(int)]
-    changes = removal_effects(model, ids, score, places)
+    return ranking[np.linspace(0, len(ranking) - 1, min(most, len(ranking))).round().astype(int)]
+
+
+def compare(places: np.ndarray, effects: np.ndarray, changes: np.ndarray) -> Removals:
+    """Tokens that were removed, what that changed, and how well their effects said so."""
     comparable = len(places) > 2 and np.ptp(effects[places]) > 0 and np.ptp(changes) > 0
     correlation = float(spearmanr(effects[places], changes).statistic) if comparable else None
     return Removals(places, changes, correlation)
 
 
 @torch.inference_mode()
-def removal_effects(
-    model: FastformerForSequenceClassification, ids: np.ndarray, score: Score, places: Sequence[int]
-) -> np.ndarray:
-    """The score of the text minus its score without the token at each place: its neighbours become neighbours."""
-    whole = score(model(**_inputs(model, [ids])).logits)
+def removal_logits(
+    model: FastformerForSequenceClassification, ids: np.ndarray, places: Sequence[int]
+) -> tuple[Tensor, Tensor]:
+    """Logits of the text (1, outputs), and of the text without the token at each place (places, outputs).
+
+    Where a token is gone, its neighbours are neighbours.
+    """
+    whole = model(**_inputs(model, [ids])).logits.float().cpu()
     rows = max(1, BATCH_TOKENS // max(1, len(ids)))
-    changes = [np.zeros(0, dtype=np.float32)]
+    without = [whole[:0]]
     for start in range(0, len(places), rows):
         shorter = [np.delete(ids, place) for place in places[start : start + rows]]
-        changes.append((whole - score(model(**_inputs(model, shorter)).logits)).float().cpu().numpy())
-    return np.concatenate(changes)
+        without.append(model(**_inputs(model, shorter)).logits.float().cpu())
+    return whole, torch.cat(without)
 
 
 def _inputs(model: FastformerForSequenceClassification, texts: list[np.ndarray]) -> dict[str, Tensor]:

@@ -1,5 +1,7 @@
 """The parts of an explanation's page that are not the text: answer, probabilities, check, strongest tokens, guide."""
 
+import math
+from collections.abc import Callable, Sequence
 from html import escape
 
 import numpy as np
@@ -7,7 +9,8 @@ import numpy as np
 from fastformer.data.tokenizers import valid_unicode
 from fastformer.explain.explanation import Explanation, Word, percent
 
-_MOST_LABELS = 8
+MOST_LABELS = 8
+SIDES = (("against", "for"), ("lower", "higher"))  # of a label, of a number
 # HTML cannot hold control characters: their pictures stand for them.
 _PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n\r"} | {127: 0x2421}
 
@@ -17,30 +20,34 @@ def title(explanation: Explanation) -> str:
     return safe(f"{_explained(explanation)} · {explanation.model}")
 
 
-def header(explanation: Explanation, piece_of_token: list[int]) -> str:
-    """All that stands above the text."""
+def header(explanation: Explanation, every: Sequence[Explanation]) -> str:
+    """What stands above the text: the answer, and the labels to choose from."""
     number = len(explanation.tokens)
     parts = [f"{number:,} token{'s' * (number != 1)}"]
     parts += [f"{int(explanation.unknown.sum()):,} of them unknown"] if explanation.unknown.any() else []
     run = " · ".join([safe(explanation.model), safe(explanation.mixer), *parts])
-    upper = [_probabilities(explanation), _check(explanation)]
+    heads = of_each(every, lambda one: "\n".join([f"<h1>{_heading(one)}</h1>", *_notes(one)]))
+    return "\n".join([f'<p class="run">{run}</p>', heads, _labels(explanation, every)])
+
+
+def of_each(every: Sequence[Explanation], content: Callable[[Explanation], str]) -> str:
+    """A part of the page for each label; the script shows the one that is clicked on."""
+    return "\n".join(
+        f'<div data-of="{number}"{" hidden" * (number > 0)}>{content(one)}</div>' for number, one in enumerate(every)
+    )
+
+
+def below(explanation: Explanation, piece_of_token: list[int]) -> str:
+    """What stands below the text: its strongest words, and the check."""
     speaking_for, against = explanation.strongest()
     what = "raises the number" if explanation.label is None else "speaks for it"
     what_not = "lowers the number" if explanation.label is None else "speaks against it"
     largest = max((abs(word.effect) for word in (*speaking_for, *against)), default=0.0)  # one scale for both
-    lower = [
+    words = [
         _words(f"What {what}", "for", speaking_for, largest, piece_of_token),
         _words(f"What {what_not}", "against", against, largest, piece_of_token),
     ]
-    return "\n".join(
-        [
-            f'<p class="run">{run}</p>',
-            f"<h1>{_heading(explanation)}</h1>",
-            *_notes(explanation),
-            f'<div class="cards">{"".join(upper)}</div>',
-            f'<div class="cards">{"".join(lower)}</div>',
-        ]
-    )
+    return f'<div class="cards">{"".join(words)}{_check(explanation)}</div>'
 
 
 def _explained(explanation: Explanation) -> str:
@@ -50,14 +57,17 @@ def _explained(explanation: Explanation) -> str:
 def _heading(explanation: Explanation) -> str:
     if explanation.label is None:
         return f"{_explained(explanation)} <small>predicted</small>"
-    return f"{safe(explanation.label)} <small>{safe(percent(explanation.probabilities[explanation.label]))}</small>"
+    chance = safe(percent(explanation.probabilities[explanation.label]))
+    return f'<bdi>{safe(explanation.label)}</bdi> <small dir="ltr">{chance}</small>'
 
 
 def _notes(explanation: Explanation) -> list[str]:
     notes = []
     predicted = explanation.prediction if isinstance(explanation.prediction, list) else [str(explanation.prediction)]
     if explanation.label is not None and explanation.label not in predicted:
-        names = ", ".join(f"{safe(name)} ({safe(percent(explanation.probabilities[name]))})" for name in predicted)
+        names = ", ".join(
+            f"<bdi>{safe(name)}</bdi> ({safe(percent(explanation.probabilities[name]))})" for name in predicted
+        )
         notes.append(f"This is not what the model predicts: {names or 'no label at all'}.")
     if explanation.cut:
         notes.append("The text is longer than the model reads. The grey part was not read.")
@@ -76,30 +86,36 @@ def _notes(explanation: Explanation) -> list[str]:
     return [f'<p class="note">{note}</p>' for note in notes]
 
 
-def _probabilities(explanation: Explanation) -> str:
+def _labels(explanation: Explanation, every: Sequence[Explanation]) -> str:
+    """The most probable labels, each a button that explains it."""
     if not explanation.probabilities:
         return ""
     ranked = sorted(explanation.probabilities.items(), key=lambda item: -item[1])
-    shown = ranked[:_MOST_LABELS]
-    shown += [one for one in ranked[_MOST_LABELS:] if one[0] == explanation.label]
-    rows = [
-        f"<dt{' class=explained' * (name == explanation.label)}>{safe(name)}</dt>"
-        f'<dd class="number">{safe(percent(chance))}</dd>{_bar(chance)}'
+    shown = ranked[:MOST_LABELS]
+    shown += [one for one in ranked[MOST_LABELS:] if one[0] == explanation.label]
+    number = {one.label: number for number, one in enumerate(every)}
+    buttons = [
+        f'<button type="button" data-label="{number[name]}" aria-pressed="{str(number[name] == 0).lower()}" '
+        f'style="--share:{chance:.1%}"><bdi>{safe(name)}</bdi> <span dir="ltr">{safe(percent(chance))}</span></button>'
+        if name in number
+        else f'<span style="--share:{chance:.1%}"><bdi>{safe(name)}</bdi> '
+        f'<span dir="ltr">{safe(percent(chance))}</span></span>'
         for name, chance in shown
     ]
     hidden = len(ranked) - len(shown)
-    more = f'<p class="note">and {hidden:,} more</p>' if hidden else ""
-    return f'<section><h2>Probabilities</h2><dl class="bars">{"".join(rows)}</dl>{more}</section>'
+    more = f'<small class="note">and {hidden:,} more</small>' if hidden else ""
+    return f'<div class="labels" role="group" aria-label="Probabilities">{"".join(buttons)}{more}</div>'
 
 
 def _words(heading: str, side: str, words: list[Word], largest: float, piece_of_token: list[int]) -> str:
     rows = []
+    digits = decimals(largest)
     for word in words:
         places = sorted({piece_of_token[token] for token in word.places})
         count = f' <span class="times">×{len(places)}</span>' if len(places) > 1 else ""
         rows.append(
             f'<dt><button type="button" data-places="{places}"><bdi>{safe(word.word)}</bdi></button>{count}</dt>'
-            f'<dd class="number">{signed(word.effect)}</dd>{_bar(abs(word.effect) / largest)}'
+            f'<dd class="number">{signed(word.effect, digits)}</dd>{_bar(abs(word.effect) / largest)}'
         )
     content = f'<dl class="bars {side}">{"".join(rows)}</dl>' if rows else '<p class="note">Nothing.</p>'
     return f"<section><h2>{heading}</h2>{content}</section>"
@@ -116,8 +132,10 @@ def _check(explanation: Explanation) -> str:
     else:
         if correlation >= 0.8:
             verdict = "Yes: removing a token does what its colour says."
-        elif correlation >= 0.5:
+        elif correlation >= 0.65:
             verdict = "Mostly: trust the strong colours, not the fine differences."
+        elif correlation >= 0.3:
+            verdict = "Only roughly: take the strong colours as a hint, and try the text without a word to be sure."
         else:
             verdict = "No: on this text, removing a token often does something else than its colour says."
         body = (
@@ -125,7 +143,27 @@ def _check(explanation: Explanation) -> str:
             f"when {count} tokens, from all over the ranking, were really removed, one at a time.</p>"
             f"{_scatter(explanation)}"
         )
+    body += _sum(explanation)
     return f'<section><h2>Can the colours be trusted?</h2><div class="check">{body}</div></section>'
+
+
+def _sum(explanation: Explanation) -> str:
+    """Whether the effects add up to what the text does to the score; a gradient sees only the last step there."""
+    if explanation.score_of_nothing is None or not explanation.tokens:
+        return ""
+    score = "number" if explanation.label is None else "log-odds"
+    start, end, total = explanation.score_of_nothing, explanation.score, float(explanation.effect.sum())
+    digits = decimals(max(abs(start), abs(end), abs(total)))
+    moved = end - start
+    if abs(total - moved) <= 0.1 * abs(moved):
+        verdict = "they account for it."
+    else:
+        verdict = "they do not account for it. Read them as an order of the words, not as shares of the answer."
+    return (
+        f'<p class="sum">Without any token the {score} would be {signed(start, digits)}; this text makes it '
+        f"{signed(end, digits)}, a step of {signed(moved, digits)}. The effects add up to {signed(total, digits)}: "
+        f"{verdict}</p>"
+    )
 
 
 def _scatter(explanation: Explanation) -> str:
@@ -148,21 +186,9 @@ def _ranks(values: np.ndarray) -> list[int]:
     return values.argsort(kind="stable").argsort(kind="stable").tolist()
 
 
-def guide(explanation: Explanation) -> str:
+def guide(explanation: Explanation, every: Sequence[Explanation]) -> str:
     """How the page is read."""
-    if explanation.label is None:
-        score, unit = "the predicted number", "It is in the units of that number."
-    else:
-        score = f"the log-odds of <q>{safe(explanation.label)}</q>, log(p / (1 − p)), here {signed(explanation.score)}"
-        unit = "An effect of +1 would multiply the odds of the label by about 2.7."
-    mean = ", measured from the average token of this text" if explanation.baseline == "mean" else ""
-    paragraphs = [
-        f"<b>Effect</b> is the gradient of {score}, times what the model is given for a token: its word vector and, "
-        f"where the model has them, the vectors of its position and of the pairs it forms with its neighbours{mean}; "
-        f"and, with an n-gram channel, the presence of the word and of its pairs. {unit} Blue speaks for the answer, "
-        "orange and underlined against it. It is a first-order estimate, so the page also says how well it agrees with "
-        "really removing tokens."
-    ]
+    paragraphs = []
     if explanation.global_query is not None:
         paragraphs.append(
             "<b>Global query</b> and <b>global key</b> are the two sums over all tokens that a Fastformer layer makes, "
@@ -177,13 +203,44 @@ def guide(explanation: Explanation) -> str:
         "line are not in the vocabulary. In the two lists, tokens of the same spelling are added up: click on one to "
         "find its places."
     )
-    return "\n".join(f"<p>{paragraph}</p>" for paragraph in paragraphs)
+    rest = "\n".join(f"<p>{paragraph}</p>" for paragraph in paragraphs)
+    return f"{of_each(every, _about_effect)}\n{rest}"
 
 
-def signed(value: float) -> str:
-    """A number with its sign and three digits."""
-    digits = f"{abs(value):.3g}"
-    return f"{'−' if value < 0 else '+'}{f'{abs(value):.6f}' if 'e-' in digits else digits}"
+def _about_effect(explanation: Explanation) -> str:
+    if explanation.label is None:
+        score, unit = "the predicted number", "It is in the units of that number."
+        sides = "Blue raises the number, orange and underlined lowers it."
+    else:
+        label = f"<q><bdi>{safe(explanation.label)}</bdi></q>"
+        score = f"the log-odds of {label}, log(p / (1 − p)), here {signed(explanation.score)}"
+        unit = "An effect of +1 would multiply the odds of the label by about 2.7."
+        sides = "Blue speaks for the answer, orange and underlined against it."
+    mean = ", measured from the average token of this text" if explanation.baseline == "mean" else ""
+    return (
+        f"<p><b>Effect</b> is the gradient of {score}, times what the model is given for a token: its word vector and, "
+        f"where the model has them, the vectors of its position and of the pairs it forms with its neighbours{mean}; "
+        f"and, with an n-gram channel, the presence of the word and of its pairs. {unit} {sides} It is a first-order "
+        "estimate, so the page also says how well it agrees with really removing tokens.</p>"
+    )
+
+
+def ends(explanation: Explanation, largest: float) -> tuple[str, str]:
+    """What the two ends of the scale of effects mean."""
+    low, high = SIDES[explanation.label is None]
+    digits = decimals(largest)
+    return f"{signed(-largest, digits)} {low}", f"{signed(largest, digits)} {high}"
+
+
+def decimals(largest: float) -> int:
+    """How many decimals give three digits of the largest number of a list: all of it has as many."""
+    return min(6, max(0, 2 - math.floor(math.log10(largest)))) if largest > 0 else 1
+
+
+def signed(value: float, digits: int | None = None) -> str:
+    """A number with its sign, and three digits or so many decimals."""
+    digits = decimals(abs(value)) if digits is None else digits
+    return f"{'−' if value < 0 else '+'}{abs(value):.{digits}f}"
 
 
 def safe(content: str, quote: bool = True) -> str:

@@ -1,7 +1,9 @@
 """`Explanation`: what a classifier made of one text, token by token, as arrays and as a page."""
 
 import html
-from dataclasses import dataclass
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,9 +13,20 @@ import numpy as np
 from fastformer.explain.attribution import Removals
 from fastformer.surroundings.files import writing_text
 
+_JOINER = "\u200d"
+_ATTACHED = {_JOINER, *(chr(code) for code in (*range(0xFE00, 0xFE10), *range(0x1F3FB, 0x1F400)))}  # and skin tones
+
+
+class Piece(NamedTuple):
+    """Characters of the text, and the tokens that stand there."""
+
+    start: int
+    end: int
+    tokens: list[int]
+
 
 class Word(NamedTuple):
-    """A token by its characters in the text, whatever their case, and the sum of its effects."""
+    """A piece of the text by its characters, whatever their case, and the sum of its effects."""
 
     word: str
     effect: float
@@ -40,6 +53,8 @@ class Explanation:
     prediction: what `predict` says: a label, a list of labels, or a number.
     probabilities: of every label, in the order of the classes; empty for a number.
     model, mixer: the name of the run (or the class), and its method.
+    score_of_nothing: the score of a text without any token, which the effects should lead from to `score`.
+    others: the explanations of other labels, the most probable ones, by name.
     """
 
     text: str
@@ -59,25 +74,46 @@ class Explanation:
     probabilities: dict[str, float]
     model: str
     mixer: str
+    score_of_nothing: float | None = None
+    others: "Mapping[str, Explanation]" = field(default_factory=dict)
 
     @property
     def agreement(self) -> float | None:
         """Rank correlation of `effect` with what removing a token changes: near 1, the shading can be trusted."""
         return self.removals.correlation
 
-    def spelling(self, place: int) -> str:
-        """A token as the text has it, or its own name where it is not in the text or is white space."""
-        start, end = self.spans[place]
-        return self.text[start:end].strip() or self.tokens[place]
+    @cached_property
+    def text_pieces(self) -> list[Piece]:
+        """Runs of tokens that share a character as people see it, without white space around them, as in the text."""
+        runs: list[Piece] = []
+        for token, (start, end) in enumerate(self.spans.tolist()):
+            last = runs[-1].end if runs else 0
+            if start == end:
+                runs.append(Piece(last, last, [token]))  # not in the text: shown where the text has come to
+            elif runs and (start < last or _continues(self.text, runs[-1], start)):
+                runs[-1] = Piece(runs[-1].start, max(last, end), [*runs[-1].tokens, token])
+            else:
+                runs.append(Piece(start, end, [token]))
+        return [_trimmed(piece, self.text) for piece in runs]
+
+    def spelling(self, piece: Piece) -> str:
+        """A piece as the text has it, or its token's name where it is not in the text or is white space."""
+        return self.text[piece.start : piece.end].strip() or self.tokens[piece.tokens[0]]
 
     @cached_property
     def words(self) -> list[Word]:
-        """All different tokens, those that speak most for the label first."""
-        places: dict[str, list[int]] = {}
-        for place in range(len(self.tokens)):
-            places.setdefault(self.spelling(place).casefold(), []).append(place)
-        words = [Word(self.spelling(same[0]), float(self.effect[same].sum()), same) for same in places.values()]
+        """All different pieces, those that speak most for the label first."""
+        same: dict[str, tuple[str, list[int]]] = {}
+        for piece in self.text_pieces:
+            spelling = self.spelling(piece)
+            same.setdefault(spelling.casefold(), (spelling, []))[1].extend(piece.tokens)
+        words = [Word(word, float(self.effect[tokens].sum()), tokens) for word, tokens in same.values()]
         return sorted(words, key=lambda word: -word.effect)
+
+    @property
+    def sides(self) -> tuple[str, str]:
+        """What a positive effect does, and a negative one."""
+        return ("raises", "lowers") if self.label is None else ("for", "against")
 
     def strongest(self, count: int = 10) -> tuple[list[Word], list[Word]]:
         """The tokens that speak most for the label, and those that speak most against it."""
@@ -90,7 +126,7 @@ class Explanation:
             f"{self.score:,.6g}" if self.label is None else f"{self.label} ({percent(self.probabilities[self.label])})"
         )
         lines = [f"{answer}, {len(self.tokens):,} tokens{' of a longer text' * self.cut}"]
-        for side, words in zip(("for", "against"), self.strongest(5), strict=True):
+        for side, words in zip(self.sides, self.strongest(5), strict=True):
             lines.append(f"  {side:9}" + (", ".join(f"{word.word} {word.effect:+.3g}" for word in words) or "nothing"))
         if self.agreement is not None:
             removed = f"really removing {len(self.removals.places)} tokens, one at a time"
@@ -116,9 +152,9 @@ class Explanation:
 
     def pieces(self) -> list[tuple[int, int, float]]:
         """First character, the one after the last, and effect of each piece of the text, as the page shades it."""
-        from fastformer.explain.page import added_up, text_pieces
+        from fastformer.explain.page import added_up
 
-        found = text_pieces(self)
+        found = self.text_pieces
         effects = added_up(self.effect, found).tolist()
         return [(piece.start, piece.end, effect) for piece, effect in zip(found, effects, strict=True)]
 
@@ -137,6 +173,26 @@ class Explanation:
         """In a notebook: the page in a frame of its own, so that neither disturbs the other."""
         frame = 'sandbox="allow-scripts" style="width: 100%; height: 640px; border: 1px solid #8884"'
         return f'<iframe title="Explanation" {frame} srcdoc="{html.escape(self.to_html())}"></iframe>'
+
+
+def _continues(text: str, piece: Piece, start: int) -> bool:
+    """Whether what begins at `start` is a part of the character that `piece` ends with: an accent, a skin tone, …"""
+    gap = text[piece.end : start]
+    if piece.start == piece.end or not set(gap) <= _ATTACHED:
+        return False
+    return (
+        text[start] in _ATTACHED
+        or _JOINER in (gap or text[start - 1])[-1:]
+        or unicodedata.category(text[start])[0] == "M"
+    )
+
+
+def _trimmed(piece: Piece, text: str) -> Piece:
+    content = text[piece.start : piece.end]
+    if not content.strip():
+        return piece
+    start = piece.start + len(content) - len(content.lstrip())
+    return Piece(start, start + len(content.strip()), piece.tokens)
 
 
 def percent(chance: float) -> str:

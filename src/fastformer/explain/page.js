@@ -8,6 +8,8 @@ const ownClass = pieces.map((piece) => (piece.classList.contains("u") ? "u " : "
 const even = 1 / data.tokens; // what every token would weigh if all weighed the same
 let shades = []; // of the present view, from -1 to 1
 let current = -1; // the piece that the reader looks at
+let label = 0; // that is explained: the page's own, or one of data.others
+const backwards = getComputedStyle(text).direction === "rtl"; // the strip runs as the text does
 
 function decode(row) {
   const bytes = Uint8Array.from(atob(row.values), (letter) => letter.charCodeAt(0));
@@ -22,11 +24,14 @@ function mean(rows) {
   return rows[0].map((_, place) => rows.reduce((sum, row) => sum + row[place], 0) / rows.length);
 }
 
+const rowsOf = (view) => (view === 0 && label ? [[data.others[label - 1].effect]] : data.views[view].rows);
+const removed = () => (label ? data.others[label - 1] : data).removed;
+
 const decoded = new Map();
 function numbers(view, layer, head) { // head -1: all of them
-  const key = [view, layer, head].join();
+  const key = [view === 0 ? label : 0, view, layer, head].join();
   if (!decoded.has(key)) {
-    const heads = data.views[view].rows[layer];
+    const heads = rowsOf(view)[layer];
     decoded.set(key, head < 0 ? mean(heads.map((_, one) => numbers(view, layer, one))) : decode(heads[head]));
   }
   return decoded.get(key);
@@ -40,7 +45,9 @@ function chosen() {
   return { view, layer: rows.length < 2 ? 0 : Number(layer.value), head: rows[0].length < 2 ? -1 : Number(head.value) };
 }
 
-const signed = (value) => (value < 0 ? "−" : "+") + Number(Math.abs(value).toPrecision(3));
+// As many decimals as give three digits of the largest number beside it.
+const decimals = (largest) => (largest > 0 ? Math.min(6, Math.max(0, 2 - Math.floor(Math.log10(largest)))) : 1);
+const signed = (value, digits) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(digits);
 const times = (value) => `${(value / even).toFixed(1)}×`;
 
 function shade() {
@@ -59,8 +66,9 @@ function shade() {
   });
   text.className = isEffect ? "text effect" : "text weights";
   legend.className = isEffect ? "legend effect" : "legend weights";
-  document.getElementById("least").textContent = isEffect ? `${signed(-top)} against` : "even share";
-  document.getElementById("most").textContent = isEffect ? `${signed(top)} for` : `${times(top)} even`;
+  const [low, high] = data.sides, digits = decimals(top);
+  document.getElementById("least").textContent = isEffect ? `${signed(-top, digits)} ${low}` : "even share";
+  document.getElementById("most").textContent = isEffect ? `${signed(top, digits)} ${high}` : `${times(top)} even`;
   drawOverview();
 }
 
@@ -75,7 +83,8 @@ function drawOverview() {
     const peak = part.reduce((most, value) => (Math.abs(value) > Math.abs(most) ? value : most), 0);
     const tone = style.getPropertyValue(peak < 0 ? "--minus" : "--plus").trim().split(/\s+/);
     pen.fillStyle = `rgba(${tone},${Math.abs(peak)})`;
-    pen.fillRect((bin * width) / bins, 0, Math.ceil(width / bins), height);
+    const at = backwards ? bins - 1 - bin : bin;
+    pen.fillRect((at * width) / bins, 0, Math.ceil(width / bins), height);
   }
 }
 
@@ -97,9 +106,10 @@ function describe(place) {
     const value = numbers(index, layer, one)[place];
     const which = rows.length > 1 ? [`layer ${layer + 1}`] : [];
     if (rows[0].length > 1) which.push(one < 0 ? "all heads" : `head ${one + 1}`);
-    const shown = index ? `${Number(value.toPrecision(3))} (${times(value)} even)` : signed(value);
+    const digits = Math.min(6, 1 + decimals(numbers(0, 0, -1).reduce((most, one) => Math.max(most, Math.abs(one)), 0)));
+    const shown = index ? `${Number(value.toPrecision(3))} (${times(value)} even)` : signed(value, digits);
     table.append(line([name, ...which].join(", "), shown, isNow));
-    if (!index && place in data.removed) table.append(line("Lost when removed", signed(data.removed[place])));
+    if (!index && place in removed()) table.append(line("Lost when removed", signed(removed()[place], digits)));
   });
   table.append(line("Place", `${(place + 1).toLocaleString("en")} of ${pieces.length.toLocaleString("en")}`));
   tip.replaceChildren(head, table);
@@ -129,14 +139,15 @@ text.addEventListener("pointerover", (event) => {
 text.addEventListener("pointerleave", hideTip);
 text.addEventListener("blur", hideTip);
 text.addEventListener("keydown", (event) => {
-  const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  const step = { ArrowRight: backwards ? -1 : 1, ArrowLeft: backwards ? 1 : -1 }[event.key];
   if (event.key === "Escape") hideTip();
   if (!step || !pieces.length) return;
   event.preventDefault();
   goTo(Math.max(0, Math.min(pieces.length - 1, current + step)));
 });
 overview.addEventListener("click", (event) => {
-  if (pieces.length) goTo(Math.floor((event.offsetX / overview.clientWidth) * (pieces.length - 1)));
+  const share = event.offsetX / overview.clientWidth;
+  if (pieces.length) goTo(Math.floor((backwards ? 1 - share : share) * (pieces.length - 1)));
 });
 
 // A word of the lists: mark all its places, and go to the next of them at every click.
@@ -149,6 +160,18 @@ document.querySelectorAll("button[data-places]").forEach((button) => {
     next = asked === button ? (next + 1) % found.length : 0;
     asked = button;
     goTo(found[next]);
+  });
+});
+
+// A label: show what belongs to it.
+const labels = [...document.querySelectorAll("button[data-label]")];
+labels.forEach((button) => {
+  button.addEventListener("click", () => {
+    label = Number(button.dataset.label);
+    labels.forEach((one) => one.setAttribute("aria-pressed", one === button));
+    document.querySelectorAll("[data-of]").forEach((part) => { part.hidden = Number(part.dataset.of) !== label; });
+    hideTip();
+    shade();
   });
 });
 

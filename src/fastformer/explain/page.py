@@ -10,67 +10,40 @@ import hashlib
 import json
 from importlib.resources import files
 from string import Template
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fastformer.explain import cards
-from fastformer.explain.explanation import Explanation
+from fastformer.explain.explanation import Explanation, Piece
 
 LEVELS = 8  # shades to either side; they grow with the square root of a number, so that small ones show
-
-
-class Piece(NamedTuple):
-    """Characters of the text, and the tokens that stand there."""
-
-    start: int
-    end: int
-    tokens: list[int]
 
 
 def page(explanation: Explanation) -> str:
     """The page as a string."""
     frame, style, script = (_file(name) for name in ("page.html", "page.css", "page.js"))
-    pieces = text_pieces(explanation)
+    pieces = explanation.text_pieces
     effects = added_up(explanation.effect, pieces)
     largest = float(np.abs(effects).max(initial=0))
+    every = [explanation, *explanation.others.values()]  # each label that can be clicked on
+    low, high = cards.ends(explanation, largest)
     levels = range(-LEVELS, LEVELS + 1)
     return Template(frame).substitute(
         script_hash=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
         title=cards.title(explanation),
         style=style,
-        header=cards.header(explanation, _places(pieces)),
+        header=cards.header(explanation, every),
+        cards=cards.of_each(every, lambda one: cards.below(one, _places(pieces))),
         controls=_controls(explanation),
-        least=f"{cards.signed(-largest)} against",
+        least=low,
         swatches="".join(f'<span class="{_shade(level * abs(level), LEVELS**2)}"></span>' for level in levels),
-        most=f"{cards.signed(largest)} for",
+        most=high,
         text=_text(explanation, pieces, effects, largest),
-        guide=cards.guide(explanation),
+        guide=cards.guide(explanation, every),
         data=_data(explanation, pieces),
         script=script,
     )
-
-
-def text_pieces(explanation: Explanation) -> list[Piece]:
-    """Runs of tokens that share characters, without the white space around them, in the order of the text."""
-    runs: list[Piece] = []
-    for token, (start, end) in enumerate(explanation.spans.tolist()):
-        last = runs[-1].end if runs else 0
-        if start == end:
-            runs.append(Piece(last, last, [token]))  # not in the text: shown where the text has come to
-        elif runs and start < last:
-            runs[-1] = Piece(runs[-1].start, max(last, end), [*runs[-1].tokens, token])
-        else:
-            runs.append(Piece(start, end, [token]))
-    return [_trimmed(piece, explanation.text) for piece in runs]
-
-
-def _trimmed(piece: Piece, text: str) -> Piece:
-    content = text[piece.start : piece.end]
-    if not content.strip():
-        return piece
-    start = piece.start + len(content) - len(content.lstrip())
-    return Piece(start, start + len(content.strip()), piece.tokens)
 
 
 def added_up(values: np.ndarray, pieces: list[Piece]) -> np.ndarray:
@@ -142,19 +115,28 @@ def _views(explanation: Explanation) -> list[tuple[str, np.ndarray]]:
 
 def _data(explanation: Explanation, pieces: list[Piece]) -> str:
     """The numbers behind the shades, as JSON that can stand in a script element."""
-    places = _places(pieces)
-    lost = zip(explanation.removals.places.tolist(), explanation.removals.effects.tolist(), strict=True)
     content = {
         "levels": LEVELS,
+        "sides": cards.SIDES[explanation.label is None],
         "tokens": len(explanation.tokens),
         "views": [
             {"name": name, "rows": [[_row(head) for head in layer] for layer in added_up(values, pieces)]}
             for name, values in _views(explanation)
         ],
-        # Of a piece of several tokens only one was removed: that number is not the piece's.
-        "removed": {places[token]: value for token, value in lost if len(pieces[places[token]].tokens) == 1},
+        "removed": _removed(explanation, pieces),
+        "others": [
+            {"effect": _row(added_up(other.effect, pieces)), "removed": _removed(other, pieces)}
+            for other in explanation.others.values()
+        ],
     }
     return json.dumps(content, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _removed(explanation: Explanation, pieces: list[Piece]) -> dict[int, float]:
+    """What is lost without a piece. Of one of several tokens only one was removed: that number is not the piece's."""
+    places = _places(pieces)
+    lost = zip(explanation.removals.places.tolist(), explanation.removals.effects.tolist(), strict=True)
+    return {places[token]: value for token, value in lost if len(pieces[places[token]].tokens) == 1}
 
 
 def _row(values: np.ndarray) -> dict[str, Any]:

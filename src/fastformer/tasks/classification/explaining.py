@@ -6,6 +6,7 @@ no prediction; unlike a probability it has no ceiling; and it weighs the other c
 the explanation is about the choice that was made. For a number it is the number.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,23 @@ from fastformer.data.standard_input import standard_input
 from fastformer.engine.inference import TextRunner
 from fastformer.errors import UserError
 from fastformer.explain import Explanation
-from fastformer.explain.attribution import Score, check_by_removal, token_effects, token_weights
+from fastformer.explain.attribution import (
+    Removals,
+    Score,
+    compare,
+    places_to_remove,
+    removal_logits,
+    token_effects,
+    token_weights,
+)
+from fastformer.explain.cards import MOST_LABELS
 from fastformer.modeling import FastformerForSequenceClassification
 from fastformer.runs.folder import RUN_FILE, Run
 from fastformer.surroundings.files import writing_text
 from fastformer.tasks.base import Service
 from fastformer.tasks.classification.data import LabelSpace
 from fastformer.tasks.classification.declaration import Explaining
+from fastformer.tasks.classification.metrics import falling
 from fastformer.tasks.classification.predictor import Classifier, describe
 from fastformer.tasks.verbs import load
 
@@ -73,7 +84,7 @@ def _source(export: Run) -> str:
 def explain_service(classifier: Classifier) -> Service:
     """`POST /explain` of a server."""
 
-    def explained(request: Explaining) -> Explanation:
+    def explained(request: Explaining, others: bool = False) -> Explanation:
         if len(request.text) > LONGEST_SERVED:
             raise UserError(
                 f"the text has {len(request.text):,} characters, and a server explains {LONGEST_SERVED:,}; "
@@ -81,7 +92,8 @@ def explain_service(classifier: Classifier) -> Service:
             )
         name = Path(classifier.trained.name).resolve().name
         parts = classifier.model, classifier.tokenizer, classifier.space
-        return explain_text(*parts, request.text, label=request.label, baseline=request.baseline, name=name)
+        asked = {"label": request.label, "baseline": request.baseline, "others": others}
+        return explain_text(*parts, request.text, **asked, name=name)
 
     def answer(request: Explaining) -> dict[str, Any]:
         explanation = explained(request)
@@ -94,7 +106,7 @@ def explain_service(classifier: Classifier) -> Service:
         request=Explaining,
         answer=answer,
         example={"text": classifier.sample()},
-        page=lambda request: explained(request).to_html(),
+        page=lambda request: explained(request, others=True).to_html(),
         panel="shade",
     )
 
@@ -108,20 +120,27 @@ def explain_text(
     label: str | None = None,
     baseline: str = "zero",
     name: str = "",
+    others: bool = True,
 ) -> Explanation:
-    """Explain the answer of a loaded classifier, which is called `name`, on one text."""
+    """Explain the answer of a loaded classifier, which is called `name`, on one text; other likely labels too."""
     placed = place_tokens(tokenizer, text, tokenizer.model_max_length)
     runner = TextRunner(model, tokenizer, tokenizer.model_max_length)
     [logits] = runner([text], lambda **inputs: model(**inputs).logits)
     if not np.isfinite(logits).all():
         raise UserError("the model's answer to this text is not a number; its training has gone wrong: train it again")
     target = _target(space, logits, label)
-    score = log_odds(space, target)
     weights = token_weights(model, placed.ids)
-    effects = token_effects(model, placed.ids, score, baseline)
+    effects = token_effects(model, placed.ids, log_odds(space, target), baseline)
     in_text = np.flatnonzero(placed.spans[:, 0] < placed.spans[:, 1])
+    places = places_to_remove(effects, in_text)
+    whole, without = removal_logits(model, placed.ids, places)  # once, for all labels
+
+    def removals(score: Score, effects: np.ndarray) -> Removals:
+        return compare(places, effects, (score(whole) - score(without)).numpy())
+
     answer = describe(space, logits)
-    return Explanation(
+    [nothing] = runner([""], lambda **inputs: model(**inputs).logits)
+    explanation = Explanation(
         text=text,
         tokens=placed.names,
         spans=placed.spans,
@@ -132,14 +151,34 @@ def explain_text(
         pooling=weights.pooling,
         global_query=weights.global_query,
         global_key=weights.global_key,
-        removals=check_by_removal(model, placed.ids, score, effects, in_text),
+        removals=removals(log_odds(space, target), effects),
         label=space.names[target] if space.names else None,
-        score=float(score(torch.from_numpy(logits)[None])),
+        score=_score(space, target, logits),
+        score_of_nothing=_score(space, target, nothing),
         prediction=next(iter(answer.values())),
         probabilities=answer.get("probabilities", {}),
         model=name,
         mixer=model.config.mixer,
     )
+
+    def of_label(other: int) -> Explanation:
+        score = log_odds(space, other)
+        effects = token_effects(model, placed.ids, score, baseline)
+        return replace(
+            explanation,
+            effect=effects,
+            removals=removals(score, effects),
+            label=space.names[other],
+            score=_score(space, other, logits),
+            score_of_nothing=_score(space, other, nothing),
+        )
+
+    likely = falling(logits)[: MOST_LABELS if space.names and others else 0].tolist()
+    return replace(explanation, others={space.names[other]: of_label(other) for other in likely if other != target})
+
+
+def _score(space: LabelSpace, target: int, logits: np.ndarray) -> float:
+    return float(log_odds(space, target)(torch.from_numpy(logits)[None]))
 
 
 def log_odds(space: LabelSpace, target: int) -> Score:
