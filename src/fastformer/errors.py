@@ -24,6 +24,6 @@ def extra(name: str) -> Iterator[None]:
         raise UserError(f"{error.name} is not installed; run: pip install 'fastformer[{name}]'") from None
 
 
-def diverged() -> UserError:
-    """The error for a model whose scores have become infinite or NaN."""
-    return UserError("scores are not finite numbers: the training diverged; lower --learning-rate")
+def diverged(how: str = "scores are not finite numbers") -> UserError:
+    """The error for a model whose scores have become infinite or NaN, or whose loss has grown without bounds."""
+    return UserError(f"{how}: the training diverged; lower --learning-rate")

@@ -17,12 +17,14 @@ from typer.testing import CliRunner
 import fastformer
 import fastformer.engine.training
 from fastformer.cli.app import app
+from fastformer.data import left_out
 from fastformer.errors import Interrupted, UserError
 from fastformer.modeling import FastformerForConversion
 from fastformer.runs.folder import open_run
 from fastformer.tasks import verbs
 from fastformer.tasks.classification import calibration
 from fastformer.tasks.conversion import task as conversion
+from fastformer.tasks.conversion.events import EventSource
 from fastformer.tasks.conversion.metrics import validation_scores
 from fastformer.tasks.conversion.simulate import simulate, titles
 from fastformer.tasks.verbs import embed, evaluate, predict
@@ -224,7 +226,6 @@ class TestMistakes:
         [
             ('{"behaviors": [], "ad": "x", "label": 2}', "line 3: the label is 2; a label is 0 or 1"),
             ('{"behaviors": [], "ad": "x", "label": "yes"}', "line 3: the label is 'yes'"),
-            ('{"behaviors": [], "ad": "x", "label": null}', "line 3: the label is None"),
             ('{"behaviors": [], "ad": ', "line 3: broken JSON"),
             ("[1, 2]", "line 3: a list, not a JSON object"),
             ('{"behaviors": [], "label": 1}', "line 3: no column 'ad'; columns found: behaviors, label"),
@@ -232,6 +233,9 @@ class TestMistakes:
             ('{"behaviors": [3], "ad": "x", "label": 1}', "line 3: `behaviors` is a list with something"),
             ('{"behaviors": [], "ad": 7, "label": 1}', "line 3: `ad` is a number"),
             ('{"behaviors": [], "ad": "x", "label": 1, "time": "noon"}', "line 3: the time is 'noon'"),
+            ('{"behaviors": [], "ad": "x", "label": 1, "time": Infinity}', "line 3: the time is inf; give a number"),
+            ('{"behaviors": [], "ad": "x", "label": 1, "time": 1%s}' % ("0" * 400), "line 3: the time is 10000"),
+            ('{"behaviors": [], "ad": "x", "label": 1, "time": "0001-01-01"}', "line 3: the time is datetime"),
         ],
     )
     def test_in_a_line(self, tmp_path, line, message):
@@ -239,6 +243,35 @@ class TestMistakes:
         (tmp_path / "rows.jsonl").write_text(good * 2 + line + "\n")
         self.check(message, train, str(tmp_path / "rows.jsonl"), output=tmp_path / "run")
         assert not (tmp_path / "run").exists()
+
+    @pytest.mark.parametrize(
+        ("field", "message"),
+        [
+            (
+                '"price": 1%s' % ("0" * 400),
+                "`price` is 10000.*, not a finite number; mend it, or make it --categorical",
+            ),
+            ('"price": -Infinity', "`price` is -inf, not a finite number"),
+            (r'"device": "a\ud83d"', r"`device`: the category 'a.ud83d' holds half a character"),
+            ('"device": Infinity', "`device`: the category is Infinity"),
+        ],
+    )
+    def test_in_a_side_feature(self, tmp_path, field, message):
+        good = '{"behaviors": ["a"], "ad": "x", "label": 1, "price": 1, "device": "phone"}\n'
+        other = good.replace("}", f", {field}}}")
+        (tmp_path / "rows.jsonl").write_text(good * 2 + other)
+        options = {"numeric": ["price"], "categorical": ["device"], "output": tmp_path / "run"}
+        self.check(f"line 3: {message}", train, str(tmp_path / "rows.jsonl"), **options)
+
+    def test_of_missing_ads_and_labels(self, tmp_path, capsys):
+        left_out.say_once.cache_clear()
+        rows = [{"behaviors": [], "ad": "x", "label": 1}, {"behaviors": [], "ad": None, "label": 1}]
+        source = write_jsonl(tmp_path / "rows.jsonl", [*rows, {"behaviors": [], "ad": "y", "label": float("nan")}])
+        assert [event.ad for event in EventSource(source)] == ["x"]
+        said = f"{source}: 2 of 3 rows left out (1 without an ad, 1 without a label).\n"
+        assert capsys.readouterr().err == said
+        assert [event.ad for event in EventSource(source, labelled=False)] == ["x", "", "y"]
+        self.check("line 2: the ad is missing; fill it in", train, source, output=tmp_path / "run", strict=True)
 
     def test_of_files(self, source, run, tmp_path):
         self.check("no such file", train, str(tmp_path / "none.jsonl"), output=tmp_path / "run")

@@ -2,16 +2,20 @@
 
 import json
 import os
+import re
 import threading
 from collections.abc import Callable
 
 import pytest
 
 from fastformer.data import left_out
+from fastformer.data.overlap import overlap
 from fastformer.errors import UserError
 from fastformer.runs.folder import open_run
+from fastformer.tasks import get_task
 from fastformer.tasks.verbs import evaluate, load, predict, train
 
+from . import samples
 from .conftest import make_rows, write_csv, write_jsonl
 
 quiet = {"show_progress": False}
@@ -130,3 +134,37 @@ def test_a_column_per_label_trains_several_labels(tmp_path):
     [answer] = load(tmp_path / "run").predict(["old bread"])
     assert set(answer["probabilities"]) == {"food", "old"}
     assert "micro_f" in evaluate(tmp_path / "run", str(source), **quiet)
+
+
+@pytest.mark.parametrize("rate", [1, 10, 1e4])
+def test_a_rate_that_is_far_too_large_is_an_error(files, tmp_path, rate):
+    with pytest.raises(UserError, match="diverged; lower --learning-rate"):
+        train("classification", files["train"], output=tmp_path / "run", learning_rate=rate, epochs=1, **quiet)
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+def test_data_to_score_on_that_was_trained_on_is_said(files, run_folder, tmp_path, said):
+    options = {"epochs": 1, "preset": "encoder", **quiet}
+    rows = [*make_rows(20, 0), *make_rows(30, 9)]  # the first of them are in the training data
+    mixed = write_csv(tmp_path / "mixed.csv", rows)
+    train("classification", files["train"], mixed, files["train"], output=tmp_path / "run", **options)
+    after = "in the training data too, so scores on them say little of new ones."
+    lines = said()
+    assert f"{files['train']}: 300 of 300 rows are {after}" in lines
+    [line] = [line for line in lines if line.startswith(mixed)]
+    assert re.fullmatch(rf"{re.escape(mixed)}: 2\d of 50 rows are {re.escape(after)}", line)
+    evaluate(run_folder, files["train"], **quiet)
+    assert said() == [f"{files['train']}: the run was trained on it, so its scores say nothing of new data."]
+    evaluate(run_folder, files["test"], **quiet)
+    assert said() == []
+
+
+@pytest.mark.parametrize("task", ["conversion", "summarization", "recommendation"])
+def test_every_task_knows_examples_again(task, tmp_path):
+    sample = getattr(samples, task)(tmp_path)
+    taught = get_task(task)
+    settings = taught.settings(**sample.options)
+    some, others = (taught.read(source, "train", settings) for source in (sample.train, sample.test))
+    assert overlap(taught.same(some), taught.same(some))[0] == overlap(taught.same(some), taught.same(some))[1] > 0
+    found, count = overlap(taught.same(some), taught.same(others))
+    assert found < count / 2

@@ -30,7 +30,7 @@ from fastformer.data.batches import LengthBuckets, token_budget_batches
 from fastformer.engine.inference import BATCH_TOKENS
 from fastformer.engine.optimizer import DenseAndRowAdam
 from fastformer.engine.settings import TrainingSettings, settled
-from fastformer.errors import Interrupted, UserError
+from fastformer.errors import Interrupted, UserError, diverged
 from fastformer.modeling.encoder import BigramEmbedding
 from fastformer.runs.folder import last_complete_checkpoint
 from fastformer.runs.resuming import note_seconds
@@ -41,6 +41,8 @@ from fastformer.surroundings.progress import progress_bar, quiet_libraries, say
 CHECKPOINT_SECONDS = 300
 LATEST = 0.1  # share of the latest step in the loss that is shown
 NOTE_SECONDS = 0.5  # between two looks at it: on a GPU each waits for the step
+FIRST_LOSS = "first_loss.json"  # of a training, which one that is resumed looks up
+RISEN = 100  # times the first loss: no training that learns something is there
 LAZY_ROWS = 50_000  # from here on updating the rows of an embedding that a batch met is faster than updating all
 
 
@@ -134,7 +136,15 @@ def train_model(
     if watch.stopped:
         step, steps = trainer.state.global_step, trainer.state.max_steps
         raise Interrupted(f"stopped at step {step} of {steps}; run the same command with --resume to continue")
+    _check_loss([entry["loss"] for entry in trainer.state.log_history if "loss" in entry], folder)
     return [entry for entry in trainer.state.log_history if f"eval_{best_metric}" in entry]
+
+
+def _check_loss(epochs: list[float], folder: Path) -> None:
+    """Refuse a model whose loss has grown without bounds, though some score of it may still be a finite number."""
+    begun = json.loads((folder / FIRST_LOSS).read_text()) if (folder / FIRST_LOSS).is_file() else 0.0
+    if epochs and not epochs[-1] < RISEN * max(1.0, begun):
+        raise diverged(f"the loss has grown from {begun:.3g} to {epochs[-1]:.3g}")
 
 
 def _move_best(checkpoint: Path) -> None:
@@ -255,6 +265,8 @@ class _Watch(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         self.advance(1)
+        if state.global_step == 1 and self.loss is not None:
+            (self.folder / FIRST_LOSS).write_text(json.dumps(self.loss.item()))
         if time.monotonic() - self.said > NOTE_SECONDS:
             self._note()
         release()

@@ -15,7 +15,7 @@ command line and scoring are written once, for all tasks (`engine`, `tasks/verbs
 import importlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -200,6 +200,10 @@ class Task(ABC):
         A source is what the command line takes, or a list of dictionaries. Examples that are no dictionaries
         themselves have `with_fields` (`data/keeping.py`), so that answers can carry fields of the input along.
         """
+
+    def same(self, examples: Iterable[Any]) -> Iterable[Hashable]:
+        """What examples are told apart by, to find those that are in two sources; by default they are themselves."""
+        return (example if isinstance(example, Hashable) else repr(example) for example in examples)
 
     @abstractmethod
     def encode(self, data: Mapping[str, Iterable[Any]], settings: TaskSettings, workspace: "Workspace") -> Parts:

@@ -10,6 +10,7 @@ from typing import Any, TextIO
 from fastformer.data.answers import Write, check_ending, write_lines, writing_answers
 from fastformer.data.keeping import Keep, carrying
 from fastformer.data.opening import reads_once
+from fastformer.data.overlap import MUCH, overlap
 from fastformer.data.row_counts import how_many_rows
 from fastformer.data.standard_input import input_pauses
 from fastformer.data.text_files import WITH_NAMES, TextFiles
@@ -19,7 +20,7 @@ from fastformer.errors import Interrupted, UserError
 from fastformer.runs.card import write_card
 from fastformer.runs.folder import CHECKPOINTS, Run, claim_output, open_run, save_results, save_run, unharmed
 from fastformer.runs.vectors import write_vectors
-from fastformer.surroundings.progress import progress_bar, say
+from fastformer.surroundings.progress import how_many, progress_bar, say
 from fastformer.tasks.base import Predictor, Task, get_declaration, get_task
 
 AT_ONCE = 256  # answers between two moves of the progress bar
@@ -57,6 +58,7 @@ def train(
     folder = claim_output(output, resume=resume, overwrite=overwrite)
     with unharmed(folder):
         data = {split: taught.read(source, split, settings) for split, source in sources.items()}
+        _say_overlaps(taught, data, sources)
         trained = fit(taught, data, settings, Workspace(folder / CHECKPOINTS, resume=resume, show=show_progress))
         trained.record["preset"] = preset if isinstance(preset, str) else "custom"
         told = {name: _told(source) for name, source in {"validation": None, "test": None, **sources}.items()}
@@ -65,6 +67,24 @@ def train(
         if test is not None:
             _score_test(taught, trained, folder, data["test"], str(test), show_progress)
     return trained.metrics
+
+
+def _say_overlaps(task: Task, data: Mapping[str, Any], sources: Mapping[str, Any]) -> None:
+    """Say if examples to score on are trained on too."""
+    for split in ("validation", "test"):
+        if type(data.get(split)) is type(data["train"]):  # some tasks are scored on data of another kind
+            found, count = overlap(task.same(data["train"]), task.same(data[split]))
+            if found > MUCH * count:
+                examples = how_many(found, f"{task.declaration.unit}s", "are", count)
+                name = sources[split] if isinstance(sources[split], str | Path) else f"the {split} data"
+                say(f"{name}: {examples} in the training data too, so scores on them say little of new ones.")
+
+
+def _same_file(one: str | Path, other: str) -> bool:
+    try:
+        return Path(one).samefile(other)
+    except (OSError, ValueError):  # not there any more, or no file at all
+        return False
 
 
 def _told(source: Any) -> Any:
@@ -134,6 +154,9 @@ def evaluate(
     predictor = load(run, show_progress)
     how = {"separator": separator, "header": header, "strict": strict}
     examples = labelled(predictor, source, text_column=text_column, label_column=label_column, **how)
+    trained_on = run.record.get("data", {}).get("train")
+    if isinstance(source, str | Path) and isinstance(trained_on, str) and _same_file(source, trained_on):
+        say(f"{source}: the run was trained on it, so its scores say nothing of new data.")
     result = predictor.evaluate(examples, chosen)
     _say_notes(predictor)
     return result

@@ -1,7 +1,7 @@
 """Text classification: an encoder and, beside it, an n-gram channel; one label, several labels or a number per text."""
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from fastformer.data.batches import EncodedTexts, PadCollator, RandomCrops, Subset
 from fastformer.data.hold_out import hold_out
-from fastformer.data.tables import Source
+from fastformer.data.tables import Row, Source
 from fastformer.engine.fit import Trained, Workspace, check_mixers, explained_configuration
 from fastformer.engine.settings import TaskSettings
 from fastformer.engine.warm_start import kind_of, pair_rows_of, table_rate, tokenizer_of, warm_start
@@ -97,6 +97,10 @@ class Classification(Task):
             table = Table(source, reading, "number" if settings.regression else None).check()
         say_other_columns(settings, table, self.show)
         return table
+
+    def same(self, examples: Iterable[Row]) -> Iterable[str]:
+        """Rows are the same if their texts are."""
+        return (row.text for row in (examples.of_kind("none") if isinstance(examples, Table) else examples))
 
     # ---- encode ----------------------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ class ConversionSettings(TaskSettings):
     categorical: tuple[str, ...] = option(
         (), "Side features that are categories: `device,country`, or one at a time.", metavar="COLUMN,…", place="data"
     )
+    strict: bool = option(False, "Stop at a row without an ad or a label, which is otherwise left out.", place="data")
     mixer: str = option("fastformer", MIXER_HELP, place="record")
     user_mixer: str | None = option(None, "The method over behaviours [default: --mixer].", place="record")
     tokenizer: str = option("word", TOKENIZER_HELP)

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fastformer.data.keeping import NOTHING, Keep
+from fastformer.data.left_out import LeftOut
 from fastformer.data.objects import Object, given_objects, read_objects
-from fastformer.data.values import kind_of
+from fastformer.data.tables import called
+from fastformer.data.values import BadValueError, MissingValueError, is_missing, is_nan, kind_of, label_of
 from fastformer.errors import UserError
 
 RESERVED = ("behaviors", "ad", "label", "time")
@@ -50,17 +52,45 @@ class EventSource:
     columns: Columns = NO_SIDE_FEATURES
     labelled: bool = True
     split: str | None = None
+    strict: bool = False  # a missing ad or label is a mistake, and not left out
 
     def __iter__(self) -> Iterator[Event]:
-        for where, record in self._objects():
-            yield event_of(where, record, self.columns, self.labelled)
+        return (event for _, event in self._events(self._objects()))
 
     def with_fields(self, keep: Keep) -> Iterator[tuple[dict[str, Any], Event]]:
         """The events, each with those fields of its row that are kept."""
         for number, (where, record) in enumerate(self._objects(keep)):
             if number == 0:
                 keep.columns(where, list(record))
-            yield keep.of(record), event_of(where, record, self.columns, self.labelled)
+            for _, event in self._events([(where, record)]):
+                yield keep.of(record), event
+
+    def _events(self, rows: Iterable[Object]) -> Iterator[tuple[dict[str, Any], Event]]:
+        """The rows, and the events that they are. Where all are to be answered, one without an ad has an empty one."""
+        total, left_out = 0, LeftOut()
+        for where, record in rows:
+            total += 1
+            for column in ("label", "ad") if self.labelled else ("ad",):
+                if record[column] is None or is_nan(record[column]):
+                    if self.strict:
+                        raise UserError(f"{where}: {MissingValueError(column, record[column])}, or leave --strict out")
+                    left_out[f"without {'an ad' if column == 'ad' else 'a label'}"] += 1
+                    break
+            else:
+                yield record, event_of(where, record, self.columns, self.labelled)
+                continue
+            if not self.labelled:
+                yield record, event_of(where, {**record, "ad": ""}, self.columns, self.labelled)
+        if not self.labelled:
+            return
+        if total and left_out.total() == total:
+            raise UserError(f"{self.name}: no row is left ({left_out.reasons()}); check the columns `ad` and `label`")
+        left_out.say(self.name, total, "rows")
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return called(self.source)
 
     def _objects(self, keep: Keep = NOTHING) -> Iterator[Object]:
         """The rows as they stand there, each with its place."""
@@ -99,29 +129,51 @@ def event_of(where: str, record: dict[str, Any], columns: Columns, labelled: boo
 def _label(where: str, value: Any) -> int:
     if isinstance(value, int | float) and value in (0, 1):
         return int(value)
-    raise UserError(f"{where}: the label is {value!r:.60}; a label is 0 or 1 (converted)")
+    raise UserError(f"{where}: the label is {_shown(value)}; a label is 0 or 1 (converted)")
 
 
 def _time(where: str, value: Any) -> float | None:
     if value is None:
         return None
-    if isinstance(value, datetime):
-        return value.timestamp()
     try:
-        return float(value) if not isinstance(value, str) else datetime.fromisoformat(value).timestamp()
-    except (TypeError, ValueError):
-        raise UserError(f"{where}: the time is {value!r:.60}; give a number or a date like 2026-01-31T12:00") from None
+        if isinstance(value, str):
+            value = datetime.fromisoformat(value)
+        time = value.timestamp() if isinstance(value, datetime) else float(value)
+    except (TypeError, ValueError, OverflowError, OSError):
+        time = math.inf
+    if is_nan(time):
+        return None
+    if math.isinf(time):
+        raise UserError(f"{where}: the time is {_shown(value)}; give a number or a date like 2026-01-31T12:00")
+    return time
 
 
 def _number(where: str, name: str, value: Any) -> float:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if value is None or is_nan(value):
         return math.nan
-    if isinstance(value, int | float) and math.isfinite(value):
-        return float(value)
-    raise UserError(f"{where}: `{name}` is {value!r:.60}, not a finite number; mend it, or make it --categorical")
+    try:
+        number = float(value) if isinstance(value, int | float) else math.inf
+    except OverflowError:
+        number = math.inf
+    if math.isfinite(number):
+        return number
+    raise UserError(f"{where}: `{name}` is {_shown(value)}, not a finite number; mend it, or make it --categorical")
 
 
 def _value(where: str, name: str, value: Any) -> str:
     if isinstance(value, list | dict):
         raise UserError(f"{where}: `{name}` is {kind_of(value)}; a category is a string or an integer")
-    return "" if value is None else str(value)
+    if is_missing(value):
+        return ""
+    try:
+        return label_of(value)
+    except BadValueError as error:
+        raise UserError(f"{where}: `{name}`: {str(error).replace('the label', 'the category')}") from None
+
+
+def _shown(value: Any) -> str:
+    """A value in a message, which may be a number of any length."""
+    try:
+        return f"{value!r:.60}"
+    except ValueError:  # Python does not write out thousands of digits
+        return "a number with thousands of digits"

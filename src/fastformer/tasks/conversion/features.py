@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fastformer.data.values import label_of
 from fastformer.tasks.conversion.events import Columns, Event
 
 _NOTHING = 1e-9  # a deviation that is no more than so much of the mean is none
@@ -53,7 +54,7 @@ class SideFeatures:
     def _numbers(self) -> dict[str, dict[str, int]]:
         """Column -> value -> number."""
         return {
-            column: {value: number for number, value in enumerate(values, 1)}
+            column: {value and label_of(value): number for number, value in enumerate(values, 1)}  # older runs: "True"
             for column, values in self.categorical.items()
         }
 

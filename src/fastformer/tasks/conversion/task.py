@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from fastformer.data.batches import token_budget_batches
 from fastformer.data.by_time import CHOSEN, hold_out_latest
+from fastformer.data.opening import reads_once
 from fastformer.data.ragged import Ragged
 from fastformer.engine.fit import Trained, Workspace, check_mixers, explained_configuration
 from fastformer.engine.inference import BATCH_TOKENS
@@ -78,10 +79,14 @@ class Conversion(Task):
                 raise UserError("events on standard input are JSON, one object per line; drop --format")
         elif not isinstance(source, str) and not source:
             raise UserError("no rows; give at least one")
-        events = EventSource(source, Columns(settings.numeric, settings.categorical), labelled, split)
-        if source != "-":
+        events = EventSource(source, Columns(settings.numeric, settings.categorical), labelled, split, settings.strict)
+        if not reads_once(source):
             next(iter(events))
         return events
+
+    def same(self, examples: Iterable[Event]) -> Iterable[str]:
+        """Events are the same if all of what is known is."""
+        return map(repr, examples)
 
     def encode(
         self, data: Mapping[str, Iterable[Event]], settings: ConversionSettings, workspace: Workspace

@@ -1,6 +1,6 @@
 """News recommendation: rank articles for a user by what the user clicked before, on data in MIND's layout."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import torch
 from transformers import PreTrainedModel
 
 from fastformer.data.by_time import CHOSEN, hold_out_latest
+from fastformer.data.ragged import Ragged
 from fastformer.engine.fit import Trained, Workspace
 from fastformer.engine.inference import cut_note
 from fastformer.engine.warm_start import check_word_vectors, warm_start
@@ -81,6 +82,11 @@ class Recommendation(Task):
         if clicks.quirks and self.show:
             say(f"{source}: {format_quirks(clicks.quirks)}.")
         return clicks
+
+    def same(self, examples: Clicks) -> Iterable[tuple[float, bytes]]:
+        """Impressions are the same if they were at the same time and led to the same clicks."""
+        labels = Ragged(examples.labels, examples.candidates.offsets)
+        return ((time, labels.row(number).tobytes()) for number, time in enumerate(examples.times.tolist()))
 
     def encode(self, data: Mapping[str, Clicks], settings: RecommendationSettings, workspace: Workspace) -> Parts:
         """Titles as token ids, and clicks with non-clicks beside them."""

@@ -20,7 +20,7 @@ from fastformer.tasks.base import Card, Parts, Shown, Task
 from fastformer.tasks.summarization.course import COURSE_FILE, Sample, plot_course
 from fastformer.tasks.summarization.data import DocumentCollator, Pairs, add_end_token, encode_documents
 from fastformer.tasks.summarization.declaration import SummarizationSettings
-from fastformer.tasks.summarization.documents import Documents
+from fastformer.tasks.summarization.documents import Document, Documents
 from fastformer.tasks.summarization.metrics import ENGLISH, ROUGE, LanguageDetector, language_code
 from fastformer.tasks.summarization.objective import SummaryLearner, validation_scores
 from fastformer.tasks.summarization.predictor import SummaryPredictor
@@ -72,6 +72,10 @@ class Summarization(Task):
         documents = documents.check() if labelled else documents
         say_other_columns(settings, documents, self.show)
         return documents
+
+    def same(self, examples: Iterable[Document]) -> Iterable[str]:
+        """Documents are the same if their articles are."""
+        return (document.article for document in examples)
 
     def encode(
         self, data: Mapping[str, Documents], settings: SummarizationSettings, workspace: Workspace
