@@ -9,10 +9,12 @@ import signal
 import sys
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from safetensors.torch import load_file, save_file
 from tokenizers import processors
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -24,6 +26,7 @@ from fastformer.data.tokenizers import encode_batch, load_tokenizer, train_token
 from fastformer.engine.warm_start import PAIRS, WORDS
 from fastformer.errors import Interrupted, UserError
 from fastformer.runs.folder import open_run
+from fastformer.surroundings.plotting import name_lines
 from fastformer.tasks import get_task, verbs
 from fastformer.tasks.summarization import Summarizer, summarize
 from fastformer.tasks.summarization.course import plot_course
@@ -223,6 +226,22 @@ def test_a_foreign_tokenizers_marks_are_no_part_of_a_summary(files, tmp_path):
     assert tokenizer.cls_token_id not in summary
     assert summary.count(tokenizer.eos_token_id) == 1
     assert tokenizer.decode(summary, skip_special_tokens=True) == make_documents(20, 1)[0]["summary"]
+
+
+@pytest.mark.parametrize(("epochs", "sample", "drawn"), [(2, {"documents": 3}, True), (1, {"documents": 3}, False)])
+def test_one_epoch_is_no_course(epochs, sample, drawn):
+    metrics = {"epochs": [{}] * epochs, "sample": sample}
+    assert bool(get_task("summarization").pictures(SimpleNamespace(metrics=metrics))) == drawn
+
+
+def test_names_stand_at_their_lines_and_not_on_each_other():
+    axes = Figure().subplots()
+    axes.set_ylim(0, 10)
+    name_lines(axes, [(9.9, "high", "red"), (9.8, "near it", "blue"), (2.0, "low", "green")])
+    places = {text.get_text(): text.xy[1] for text in axes.texts}
+    assert places["low"] == pytest.approx(0.2, abs=0.1)
+    assert places["high"] - places["near it"] > 0.05
+    assert max(places.values()) <= 1
 
 
 def test_any_name_of_a_run_is_a_title(run_folder, tmp_path):

@@ -193,10 +193,11 @@ vectors = TextEncoder("{name}").encode(["A first text.", "A second one."])
 
     def pictures(self, trained: Trained) -> Mapping[str, Callable[[Path], None]]:
         """The course of the training; and beside it what lets sentence-transformers load the folder."""
-        return {
-            MODULES_FILE: lambda path: write_modules(path, trained.settings.width),
-            COURSE_FILE: lambda path: plot_course(trained.metrics, path, f"{path.parent.name}: the encoder learns"),
-        }
+        modules = {MODULES_FILE: lambda path: write_modules(path, trained.settings.width)}
+        if len(trained.metrics["epochs"]) < 2:  # a point is no course
+            return modules
+        title = "the encoder learns"
+        return modules | {COURSE_FILE: lambda path: plot_course(trained.metrics, path, f"{path.parent.name}: {title}")}
 
 
 class Columns:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fastformer.errors import extra
 from fastformer.surroundings.files import writing_aside
-from fastformer.surroundings.plotting import COLORS, OURS, style
+from fastformer.surroundings.plotting import COLORS, OURS, name_lines, style
 from fastformer.tasks.summarization.baselines import baseline_summaries
 from fastformer.tasks.summarization.data import Pairs
 from fastformer.tasks.summarization.documents import Document, Documents
@@ -65,15 +65,15 @@ def plot_course(metrics: dict[str, Any], path: str | Path, title: str) -> None:
     times = [epoch["seconds"] / seconds for epoch in epochs]
 
     figure = Figure(figsize=(8, 6), dpi=150, layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.1)
     axes, below = figure.subplots(2, 1, height_ratios=(3, 2), sharex=True)
     line = {"color": OURS, "marker": "o", "markersize": 5, "linewidth": 2.2}
-    axes.plot(times, [epoch["rouge1"] for epoch in epochs], **line, label="the model")
+    axes.plot(times, [epoch["rouge1"] for epoch in epochs], **line)
+    names = [(epochs[-1]["rouge1"], "the model", OURS)]
     for place, (name, rouge1) in enumerate(sample["baselines"].items()):
-        axes.axhline(
-            rouge1, color=COLORS[place], linewidth=1.3, linestyle="-." if "random" in name else "--", label=name
-        )
+        axes.axhline(rouge1, color=COLORS[place], linewidth=1.3, linestyle="-." if "random" in name else "--")
+        names.append((rouge1, name, COLORS[place]))
     axes.set_ylabel("ROUGE-1 (%)")
-    figure.legend(loc="outside lower center", ncols=1 + len(sample["baselines"]), frameon=False, fontsize=9)
     axes.set_title(title, loc="left", fontsize=13, fontweight="bold", pad=24, parse_math=False)
     caption = f"after every epoch; ROUGE-1 of {sample['documents']:,} validation documents, written without beams"
     axes.text(0, 1.025, caption, transform=axes.transAxes, fontsize=8.5, color="#555555")
@@ -81,7 +81,9 @@ def plot_course(metrics: dict[str, Any], path: str | Path, title: str) -> None:
     below.set_ylabel("perplexity")
     below.set_xlabel(f"time of training ({unit})")
     for panel in (axes, below):
+        panel.margins(x=0.03, y=0.08)
         panel.set_xlim(left=0)
         style(panel)
+    name_lines(axes, names)
     with writing_aside(path) as aside:
         figure.savefig(aside, format="png")

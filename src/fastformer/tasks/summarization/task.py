@@ -165,8 +165,8 @@ class Summarization(Task):
         return SummaryPredictor(trained)
 
     def pictures(self, trained: Trained) -> Mapping[str, Callable[[Path], None]]:
-        """The course of the training, where it was followed."""
-        if not trained.metrics["sample"]:
+        """The course of the training, where it was followed over more than one epoch."""
+        if not _has_course(trained.metrics):
             return {}
         return {COURSE_FILE: lambda path: plot_course(trained.metrics, path, path.resolve().parent.name)}
 
@@ -175,7 +175,7 @@ class Summarization(Task):
         settings, metrics = trained.settings, trained.metrics
         found = metrics["validation"]
         scores = [_rouge_table(metrics["test"])] if "test" in metrics else []
-        scores += [f"![Course of the training]({COURSE_FILE})"] if metrics["sample"] else []
+        scores += [f"![Course of the training]({COURSE_FILE})"] if _has_course(metrics) else []
         return Card(
             what="Writes the summary of an article.",
             pipeline_tag="summarization",
@@ -267,6 +267,11 @@ def generation_config(
         pad_token_id=config.pad_token_id,
         eos_token_id=config.eos_token_id,
     )
+
+
+def _has_course(metrics: Mapping[str, Any]) -> bool:
+    """Whether there is anything to draw: one epoch is a point."""
+    return bool(metrics["sample"]) and len(metrics["epochs"]) > 1
 
 
 def _rouge_table(test: Mapping[str, Any]) -> str:
