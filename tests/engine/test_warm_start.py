@@ -14,6 +14,7 @@ from transformers import BertConfig, BertModel, CLIPConfig, CLIPModel, T5Config,
 
 from fastformer import TextClassifier
 from fastformer.data.tokenizers import load_tokenizer, train_tokenizer
+from fastformer.engine.hub import local_folder
 from fastformer.engine.warm_start import PAIRS, WORDS
 from fastformer.engine.word_encoder import open_encoder, word_vectors
 from fastformer.errors import UserError
@@ -51,6 +52,21 @@ def save_encoder(folder: Path, build=BertModel, config=None) -> Path:
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory):
     return save_encoder(tmp_path_factory.mktemp("encoder"))
+
+
+def test_a_name_on_the_hub_is_a_start(encoder, files, tmp_path, monkeypatch):  # noqa: F811
+    """Without network it is found where the library keeps what it downloaded."""
+    kept = tmp_path / "hub" / "models--some--encoder"
+    shutil.copytree(encoder, kept / "snapshots" / "abc")
+    (kept / "refs").mkdir()
+    (kept / "refs" / "main").write_text("abc")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    assert local_folder("some/encoder") == kept / "snapshots" / "abc"
+    train(files["train"], output=tmp_path / "run", init="some/encoder", **still)
+    assert open_run(tmp_path / "run").record["init"] == "some/encoder"
+    with pytest.raises(UserError, match=r"some/other: no such file or folder here, and the Hugging Face Hub does not"):
+        local_folder("some/other")
+    assert local_folder("glove.txt") == Path("glove.txt")
 
 
 @pytest.fixture(scope="module")

@@ -27,10 +27,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from fastformer.data.glove import load_glove
 from fastformer.data.word_vectors import fill_embedding
+from fastformer.engine.hub import local_folder
 from fastformer.engine.word_encoder import open_encoder, word_vectors
 from fastformer.errors import UserError
 from fastformer.modeling import FastformerConfig
-from fastformer.runs.folder import RUN_FILE, Run, open_run
+from fastformer.runs.folder import Run, is_run, open_run
 from fastformer.surroundings.progress import progress_bar, say
 
 RARE = 1e-3
@@ -42,11 +43,13 @@ PAIRS = "fastformer.embeddings.bigram_embeddings.weight"
 
 def kind_of(init: str | Path) -> Literal["file", "encoder", "run"]:
     """What there is to start from; a mistake shows here, before any work."""
-    path = Path(init).expanduser()
+    path = local_folder(init)
     if path.is_file():
         return "file"
     if not path.is_dir():
-        raise UserError(f"{init}: no such file or folder; give --init a GloVe file, an encoder's folder or a run")
+        raise UserError(
+            f"{init}: no such file or folder; give --init a GloVe file, an encoder's folder or Hub name, or a run"
+        )
     if not _holds_run(path):
         open_encoder(path)
         return "encoder"
@@ -56,14 +59,14 @@ def kind_of(init: str | Path) -> Literal["file", "encoder", "run"]:
 
 def tokenizer_of(init: str | Path | None) -> str | None:
     """The tokenizer that goes with a start: a run's own, so that all its weights mean the same; else none."""
-    return str(init) if init is not None and kind_of(init) == "run" else None
+    return str(local_folder(init)) if init is not None and kind_of(init) == "run" else None
 
 
 def check_word_vectors(init: str | Path | None) -> None:
     """Say now what is wrong with a start that is to give word vectors only, where a run has no weights to give."""
     if init is None:
         return
-    if _holds_run(Path(init).expanduser()):
+    if _holds_run(local_folder(init)):
         raise UserError(
             f"{init}: is a run; this task starts from words: give --init a GloVe file or an encoder's folder"
         )
@@ -82,7 +85,7 @@ def pair_rows_of(init: str | Path) -> dict[str, int]:
     """The model settings that a start decides: a run's number of word-pair vectors, or its table could not be taken."""
     if kind_of(init) != "run":
         return {}
-    buckets = _open_run(Path(init).expanduser()).load_config().bigram_buckets
+    buckets = _open_run(local_folder(init)).load_config().bigram_buckets
     return {"bigram_buckets": buckets} if buckets else {}
 
 
@@ -99,7 +102,7 @@ def warm_start(
 
     Without `counts` vectors are taken as they are, neither centred, scaled nor weighted.
     """
-    path, kind = Path(init).expanduser(), kind_of(init)
+    path, kind = local_folder(init), kind_of(init)
     if kind == "run":
         note = _start_from_run(model, tokenizer, _open_run(path), seed)
     else:
@@ -196,7 +199,7 @@ def _same_labels(theirs: FastformerConfig, ours: FastformerConfig) -> bool:
 
 
 def _holds_run(folder: Path) -> bool:
-    return (folder / RUN_FILE).is_file() or (folder / "checkpoints").is_dir()
+    return is_run(folder) or (folder / "checkpoints").is_dir()
 
 
 def _open_run(path: Path) -> Run:

@@ -120,12 +120,17 @@ class Run:
             ) from error
 
     def load_metrics(self) -> dict[str, Any]:
-        """The results that were written when it was trained."""
+        """The results that were written when it was trained; none where others trained it."""
+        if not (self.folder / "metrics.json").is_file() and not (self.folder / RUN_FILE).is_file():
+            return {}
         return json.loads((self.folder / "metrics.json").read_text(encoding="utf-8"))
 
     def load_tokenizer(self) -> PreTrainedTokenizerBase:
         """The tokenizer the model was trained with."""
-        return load_tokenizer(self.folder)
+        tokenizer = load_tokenizer(self.folder)
+        if (longest := self.record.get("longest")) is not None:
+            tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
+        return tokenizer
 
 
 def open_run(folder: str | Path) -> Run:
@@ -141,6 +146,8 @@ def open_run(folder: str | Path) -> Run:
     except FileNotFoundError:
         if (folder / CHECKPOINTS).is_dir():
             raise UserError(f"{folder}: training has not finished; run the same command with --resume") from None
+        if (saved := _saved_elsewhere(folder)) is not None:
+            return saved
         raise UserError(f"{folder}: not a run folder (no {RUN_FILE} in it); give the --output of a training") from None
     except (OSError, ValueError) as error:
         raise UserError(f"{folder / RUN_FILE}: cannot be read ({_one_line(error)}); train the run again") from error
@@ -154,6 +161,33 @@ def _brought_along(name: str) -> Path:
         return Path(known[name].load()())
     others = f", or name one that is installed: {', '.join(sorted(known))}" if known else ""
     raise UserError(f"{name}: no such run folder; `fastformer train … --output {name}` makes one{others}")
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder holds a run, or a model that transformers saved and that can be one."""
+    return (folder / RUN_FILE).is_file() or _saved_elsewhere(folder) is not None
+
+
+def _saved_elsewhere(folder: Path) -> Run | None:
+    """A folder that `save_pretrained` or a Trainer left, as a run, where its architecture says of which task."""
+    from fastformer.tasks.base import declared
+
+    try:
+        told = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        [architecture] = told["architectures"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    for declaration in declared().values():
+        if architecture in declaration.architectures:
+            run = Run(folder, {"task": declaration.name})
+            config = run.load_config()
+            settings = declaration.presets.get_settings("default", mixer=config.mixer)
+            limited = config.position_embedding_type == "learned" or config.mixer == "linformer"
+            longest = config.max_position_embeddings if limited else None  # what a foreign tokenizer does not know
+            run.record |= {**settings.record(), "preset": "custom", "longest": longest}
+            run.record |= declaration.load().record_of(config)
+            return run
+    return None
 
 
 def claim_output(folder: str | Path, *, resume: bool, overwrite: bool) -> Path:

@@ -27,7 +27,7 @@ from fastformer.errors import UserError
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
     from fastformer.engine.fit import Trained, Workspace
     from fastformer.runs.folder import Run
@@ -62,6 +62,7 @@ class Declaration:
     predict_help: str = ""  # what `predict` writes for it
     evaluate_help: str = ""  # which scores `evaluate` gives
     embed_help: str = ""  # what a vector is of
+    architectures: Sequence[str] = ()  # models that `save_pretrained` leaves in a folder, and that are runs of it
     reads_texts: bool = False  # an example is one text: `predict` takes documents, and a text itself
 
     @cached_property
@@ -219,6 +220,10 @@ class Task(ABC):
         """The model that is kept, and its scores on the validation data: by default those of its best epoch."""
         best = max(history, key=lambda scores: scores[parts.score])
         return model, {name: best[name] for name in parts.scores if name in best}
+
+    def record_of(self, config: "PreTrainedConfig") -> dict[str, Any]:
+        """What run.json would say, beside the settings, of a model that others trained and saved."""
+        return {}
 
     def load(self, run: "Run") -> "Predictor":
         """A run, ready to answer."""

@@ -24,8 +24,8 @@ DATA_HELP = (
 MIXER_HELP = "fastformer, transformer, longformer, bigbird, linformer, linear or poolingformer."
 TOKENIZER_HELP = "word, pieces, bpe, nltk, or the path of a saved tokenizer."
 INIT_HELP = (
-    "Start from a GloVe file (text, .gz or .zip), a folder with a transformers or sentence-transformers encoder, or an "
-    "earlier run, whose tokenizer is used too unless --tokenizer is given."
+    "Start from a GloVe file (text, .gz or .zip), a folder with a transformers or sentence-transformers encoder (or "
+    "its name on the Hub), or an earlier run, whose tokenizer is used too unless --tokenizer is given."
 )
 WORD_VECTORS_HELP = (
     "Start the vectors of words from a GloVe file (text, .gz or .zip), or from a folder with a transformers or "

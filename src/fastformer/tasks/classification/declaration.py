@@ -90,5 +90,6 @@ Example: `fastformer train classification --train reviews.csv --test held-out.cs
         predict_help="A classifier writes the label of each text and all probabilities.",
         embed_help="of a classifier its text vectors",
         reads_texts=True,
+        architectures=("FastformerForSequenceClassification",),
     )
 )

@@ -155,8 +155,8 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
         mixer: the method, `fastformer` or a rival.
         preset: `default`, `encoder` (without its n-gram channel), `paper-amazon`, `paper-imdb` or `paper-mind`.
         tokenizer: `word`, `pieces`, `bpe`, `nltk`, or the path of a saved tokenizer.
-        init: what to start from: a GloVe file, a folder with a transformers or sentence-transformers encoder, or an
-            earlier run, which brings its tokenizer too unless `tokenizer` is given.
+        init: what to start from: a GloVe file, a folder with a transformers or sentence-transformers encoder, or its
+            name on the Hub, or an earlier run, which brings its tokenizer too unless `tokenizer` is given.
         max_length: tokens after which a text is cut.
         epochs, batch_size, learning_rate: training.
         random_state: seed; the same seed gives the same model.

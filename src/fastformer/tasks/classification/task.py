@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from fastformer.data.batches import EncodedTexts, PadCollator, RandomCrops, Subset
 from fastformer.data.hold_out import hold_out
@@ -256,6 +256,11 @@ class Classification(Task):
         return model
 
     # ---- a trained model -------------------------------------------------------------------------------------------
+
+    def record_of(self, config: PreTrainedConfig) -> dict[str, Any]:
+        """What kind of labels it learned, as transformers has it, or else by their number."""
+        kinds = {"multi_label_classification": "multi", "regression": "number", "single_label_classification": "single"}
+        return {"label_kind": kinds.get(config.problem_type, "number" if config.num_labels == 1 else "single")}
 
     def model_class(self, record: Mapping[str, Any]) -> type[PreTrainedModel]:
         """What a run's weights are weights of."""

@@ -44,5 +44,6 @@ Example: `fastformer train masked-words --train reviews.txt --output runs/words`
         "`--top` says.",
         embed_help="of masked words the mean of a text's token vectors",
         reads_texts=True,
+        architectures=("FastformerForMaskedLM",),
     )
 )

@@ -112,5 +112,6 @@ Example: `fastformer train summarization --train news.jsonl --test held-out.json
         "summary's words.",
         embed_help="of a summarizer the mean of the encoder's token vectors",
         reads_texts=True,
+        architectures=("FastformerForConditionalGeneration",),
     )
 )
