@@ -80,6 +80,8 @@ def test_a_run_says_what_it_is(task, run, sample):
     assert card.startswith("---\n")
     assert "library_name: fastformer" in card
     assert f"`fastformer train {task}`" in card
+    body = card.split("---\n", 2)[2].split("\n\n")
+    assert "`import fastformer` first" in body[1]  # right below the title
 
 
 def test_the_same_seed_gives_the_same_weights(task, sample, run, tmp_path):
