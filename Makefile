@@ -22,6 +22,7 @@ reproduce-small: .venv/ready  ## Every table and figure of the paper, small, on 
 lint: .venv/ready
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/mypy
 
 format: .venv/ready
 	$(BIN)/ruff check --fix
@@ -48,4 +49,4 @@ hooks: .venv/ready  ## Check every commit before it is made
 	touch $@
 
 clean:
-	rm -rf .venv build dist site src/*.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist site src/*.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -58,10 +58,10 @@ def classifiers(
         show_progress: say what is measured.
     """
     folder = result_folder(output)
-    columns = {"text_column": text_column, "label_column": label_column}
+    columns: dict[str, Any] = {"text_column": text_column, "label_column": label_column}
     groups = _groups(merge)
     training, testing = (
-        [Row(row.text, groups.get(row.label, row.label)) for row in read_rows(source, **columns, split=split)]
+        [Row(row.text, groups.get(str(row.label), row.label)) for row in read_rows(source, **columns, split=split)]
         for source, split in ((train, "train"), (test, "test"))
     )
     training = drawn(training, rows, seed)

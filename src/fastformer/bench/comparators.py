@@ -1,7 +1,7 @@
 """Fastformer written the usual ways, for comparison: the same function of the same weights, without folding."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fastformer.mixers.fastformer import FastformerMixer
 
@@ -27,7 +27,7 @@ def unfolded(mixer: FastformerMixer, x: Tensor, mask: Tensor) -> Tensor:
     seen = global_query.flatten(1)[:, None] if mixer.full_width else global_query
     global_key = global_query * pool(weights(key, seen * mixer.key_score.weight), key)
     mixed = query * global_key.flatten(1)[:, None]
-    if mixer.full_width:
+    if mixer.output is not None:
         return mixer.output(mixer.transform(mixed) + query)
     transform = mixer.transform.weight.view(heads, size, size)
     mixed = torch.einsum("bnhd,hkd->bnhk", mixed.unflatten(-1, (heads, size)), transform)
@@ -51,4 +51,5 @@ def as_released(mixer: FastformerMixer, x: Tensor, mask: Tensor) -> Tensor:
     scores = mixer.key_score(product).transpose(1, 2) / size**0.5 + penalty
     pooled = scores.softmax(dim=-1)[:, :, None] @ split(product)
     mixed = (pooled * split(query)).transpose(1, 2).reshape(batch, length, width)
-    return mixer.output(mixer.transform(mixed) + query)
+    output: nn.Linear = mixer.output  # of full width, as all of the authors' heads are
+    return output(mixer.transform(mixed) + query)

@@ -7,6 +7,7 @@ the MLP remain.
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,6 +22,7 @@ from fastformer.bench.measuring import in_turns, measuring, timing
 from fastformer.data.batches import EncodedTextsWriter
 from fastformer.data.ragged import Ragged
 from fastformer.data.tokenizers import encode_batch, train_tokenizer
+from fastformer.engine.settings import settled
 from fastformer.modeling import FastformerForConversion
 from fastformer.tasks.conversion.data import Events, EventsWriter, collect
 from fastformer.tasks.conversion.declaration import ConversionSettings
@@ -47,7 +49,7 @@ class Workload:
             one = settings.with_options(mixer=mixer, user_mixer=mixer)
             self.models[mixer] = build_model(one, self.tokenizer, NO_FEATURES).eval()
 
-    def batch(self, rows: Sequence[int]) -> dict[str, Tensor]:
+    def batch(self, rows: Sequence[int] | np.ndarray) -> dict[str, Tensor]:
         """Model inputs."""
         return self.events.batch(rows, self.tokenizer.pad_token_id)
 
@@ -57,7 +59,7 @@ class Workload:
         drawn = [random.integers(len(self.events.ads), size=batch) for _ in range(requests + 2)]
         steps: dict[str, Callable[[], Any]] = {}
         for mixer, model in self.models.items():
-            steps[f"{mixer}/whole"] = _each(drawn, lambda rows, model=model: model(**self.batch(rows)).logits.sigmoid())
+            steps[f"{mixer}/whole"] = _each(drawn, partial(self._whole, model))
             steps[f"{mixer}/stored"] = _each(drawn, self._stored(model))
         with torch.inference_mode():
             in_turns(steps, 2)  # warm-up
@@ -67,12 +69,16 @@ class Workload:
             for mixer in self.models
         }
 
+    def _whole(self, model: FastformerForConversion, rows: np.ndarray) -> Tensor:
+        """The request when all texts are to be encoded."""
+        return model(**self.batch(rows)).logits.sigmoid()
+
     @torch.inference_mode()
     def _stored(self, model: FastformerForConversion) -> Callable[[np.ndarray], Tensor]:
         """The request when all item vectors are there."""
         every = self.batch(np.arange(len(self.events.ads)))
         texts = np.unique(np.concatenate([self.events.behaviors.values, self.events.ads]))
-        table = torch.zeros(len(self.events.tokens.lengths), model.config.hidden_size)
+        table = torch.zeros(len(settled(self.events.tokens).lengths), model.config.hidden_size)
         table[torch.from_numpy(texts)] = model.encode_texts(every["input_ids"], every["attention_mask"])
 
         def request(rows: np.ndarray) -> Tensor:
@@ -91,7 +97,7 @@ class Workload:
             model.train().zero_grad(set_to_none=True)
             model(**batch).loss.backward()
 
-        steps = {mixer: lambda model=model: step(model) for mixer, model in self.models.items()}
+        steps = {mixer: partial(step, model) for mixer, model in self.models.items()}
         found = {}
         for mixer, one in steps.items():  # also the warm-up
             found[mixer] = {"peak_memory_mb": round(peak_bytes(one) / 1e6, 1)}
@@ -132,9 +138,9 @@ def _encode(
     with EventsWriter(folder, Columns(), settings.max_behaviors) as writer:
         collect(events, writer)
         found = writer.finish()
-    found.inputs = {}
-    options = {"vocab_size": settings.vocab_size, "min_frequency": settings.min_frequency}
-    tokenizer = train_tokenizer(settings.tokenizer, found.texts, **options)
+    tokenizer = train_tokenizer(
+        settings.tokenizer, found.texts, vocab_size=settings.vocab_size, min_frequency=settings.min_frequency
+    )
     with EncodedTextsWriter(folder / "texts.tokens") as texts:
         for ids in encode_batch(tokenizer, found.texts, settings.max_length)[0]:
             texts.add(ids)

@@ -52,8 +52,8 @@ def floor(
         for job, (batch, length) in jobs:
             torch.manual_seed(seed)
             name, steps = job(batch, length)
-            for step in steps.values():
-                step()
+            for warm_up in steps.values():
+                warm_up()
             times = in_turns(steps, repetitions if length < 60_000 else max(3, repetitions // 2))
             measured = {step: timing(seconds) for step, seconds in times.items()}
             for step, entry in measured.items():

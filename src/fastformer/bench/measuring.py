@@ -3,7 +3,7 @@
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -38,7 +38,7 @@ def seconds_of(step: Step) -> float:
 
 
 def in_turns(
-    steps: dict[str, Step], repetitions: int, advance: Callable[..., None] = lambda *_, **__: None
+    steps: Mapping[str, Step], repetitions: int, advance: Callable[..., None] = lambda *_, **__: None
 ) -> dict[str, list[float]]:
     """Times of every step, measured round-robin so that a slow minute of the machine falls on all of them alike.
 
@@ -100,7 +100,7 @@ def physical_memory() -> int:
         return 8 * 10**9
 
 
-def numbers(given: str | Sequence[int], option: str) -> list[int]:
+def numbers(given: str | Sequence[int] | Sequence[str], option: str) -> list[int]:
     """Positive whole numbers in rising order, from a list or from `128,256,512`."""
     parts = given.split(",") if isinstance(given, str) else given
     try:

@@ -32,7 +32,7 @@ class MemoryProbe:
     """The helper process: `with MemoryProbe() as probe: probe.measure(mixer="linear", ...)`."""
 
     def __enter__(self) -> "MemoryProbe":
-        self._process = None
+        self._process: subprocess.Popen[str] | None = None
         if hasattr(os, "fork"):
             self._process = subprocess.Popen(
                 [sys.executable, "-c", "from fastformer.bench.memory import serve; serve()"],
@@ -49,8 +49,9 @@ class MemoryProbe:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)  # with a child that may be at work
             self._process.wait()
-            self._process.stdin.close()
-            self._process.stdout.close()
+            for pipe in (self._process.stdin, self._process.stdout):
+                if pipe is not None:
+                    pipe.close()
 
     def measure(self, **job: Any) -> dict[str, Any]:
         """Run one step: `peak_memory_mb` and, since it was run anyway, its `seconds`; or an `error` in one line.
@@ -58,7 +59,7 @@ class MemoryProbe:
         A job says mixer, module (of the mixer's class), length, batch, mode, seed and threads. Empty where nothing can
         be measured.
         """
-        if self._process is None:
+        if self._process is None or self._process.stdout is None:
             return {}
         try:
             print(json.dumps(job), file=self._process.stdin, flush=True)
@@ -90,9 +91,9 @@ def _in_child(job: dict[str, Any]) -> dict[str, Any]:
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading, encoding="utf-8") as pipe:
-        answer = pipe.read()
+        told = pipe.read()
     os.waitpid(child, 0)
-    return json.loads(answer) if answer else {"error": "the system ended it, most likely for want of memory"}
+    return json.loads(told) if told else {"error": "the system ended it, most likely for want of memory"}
 
 
 def _measure(mixer: str, module: str, length: int, batch: int, mode: str, seed: int, threads: int) -> dict[str, Any]:
@@ -106,4 +107,5 @@ def _measure(mixer: str, module: str, length: int, batch: int, mode: str, seed: 
     machine.forget_peak_memory()
     before = machine.resident_memory()
     seconds = seconds_of(step)
-    return {"peak_memory_mb": round((machine.peak_memory() - before) / 1e6, 1), "seconds": seconds}
+    grown = machine.peak_memory_beyond(before)
+    return {"peak_memory_mb": None if grown is None else round(grown / 1e6, 1), "seconds": seconds}

@@ -10,6 +10,7 @@ import importlib.util
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -265,7 +266,7 @@ def _measure_length(
                 model, encode = peer.build(length)
                 model.eval()
                 result |= _parameters(model)
-                first = seconds_of(lambda encode=encode: encode(ids))
+                first = seconds_of(partial(encode, ids))
             except (Exception, MemoryError) as error:  # a library's own limits, whatever it calls them
                 message = str(error).splitlines()
                 reason = f"cannot: {type(error).__name__}{': ' if message else ''}{message[0] if message else ''}"
@@ -274,7 +275,7 @@ def _measure_length(
         elif first > time_budget:
             result |= timing([first])
         else:
-            steps[peer.name] = lambda encode=encode: encode(ids)
+            steps[peer.name] = partial(encode, ids)
         if peer.name not in steps:
             advance(repetitions)
     for name, times in in_turns(steps, repetitions, advance).items():

@@ -30,8 +30,8 @@ from fastformer.runs.folder import Run
 from fastformer.surroundings.files import writing_text
 from fastformer.surroundings.machine import in_threads
 from fastformer.surroundings.progress import progress_bar
-from fastformer.tasks.base import Predictor
 from fastformer.tasks.classification.baselines import plain_words
+from fastformer.tasks.classification.predictor import Classifier
 from fastformer.tasks.verbs import load, predict
 
 ROUNDS = 3
@@ -47,7 +47,7 @@ def pipeline(
     """
     if source == "-":
         raise UserError("the file is read several times: give a file, not standard input")
-    classifier = load(run)
+    classifier: Any = load(run)  # a Classifier
     model, tokenizer, column = classifier.model, classifier.tokenizer, classifier.settings.text_column
 
     @torch.inference_mode()
@@ -119,7 +119,7 @@ def _to_file(write: Callable[[TextIO], Any]) -> tuple[float, float]:
         return time.perf_counter() - wall, time.process_time() - cpu
 
 
-def _fasttext(classifier: Predictor, stack: ExitStack) -> ProcessPoolExecutor | None:
+def _fasttext(classifier: Classifier, stack: ExitStack) -> ProcessPoolExecutor | None:
     """A process that has a trained fastText; None without the library, the run's training file, or single labels."""
     source = classifier.trained.record["data"].get("train")
     if find_spec("fasttext") is None or classifier.space.kind != "single" or not Path(source or "").is_file():
@@ -136,10 +136,10 @@ def _fasttext_train(source: str, text_column: str | None, label_column: str | No
     import fasttext
 
     rows = list(read_rows(source, text_column=text_column, label_column=label_column, split="train"))
-    numbers = {name: number for number, name in enumerate(sorted({row.label for row in rows}))}
+    numbers = {name: number for number, name in enumerate(sorted({str(row.label) for row in rows}))}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "train.txt")
-        lines = (f"__label__{numbers[row.label]} {plain_words(row.text)}\n" for row in rows)
+        lines = (f"__label__{numbers[str(row.label)]} {plain_words(row.text)}\n" for row in rows)
         path.write_text("".join(lines), encoding="utf-8")
         # The settings of `bench classifiers`; rate and passes do not matter to the time of a prediction.
         options = {"wordNgrams": 2, "bucket": 200_000, "lr": 0.5, "epoch": 5, "thread": 1, "verbose": 0}

@@ -48,6 +48,6 @@ def quickstart(output: str | Path = "runs/quickstart", seed: int = 0, show_progr
     }
 
 
-def _compared(fit: Fit, train: list[Row], test: list[Row]) -> dict[str, float]:
+def _compared(fit: Fit, train: list[Row], test: list[Row]) -> dict[str, float | None]:
     found = measure(fit, train, test)
     return {**found, "seconds": found["train_seconds"]}

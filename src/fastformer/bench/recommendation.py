@@ -37,7 +37,7 @@ def recommendation(
     Scoring with kept vectors is measured on all impressions, with all it does: news, users, products. Encoding for each
     impression, its history and its candidates, is measured on some, drawn by seed. Tokenizing is in neither.
     """
-    ranker = load(check_task(run))
+    ranker: Any = load(check_task(run))  # a Ranker
     if isinstance(ranker, Ensemble):
         raise UserError(f"{run.folder}: is an ensemble; give one of its runs")
     clicks = read_mind(source, show_progress=show_progress)

@@ -9,6 +9,7 @@ import json
 import math
 import shlex
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def speed(
     }
     output = result_folder(output)
     with measuring(threads) as used_threads:
-        report = {
+        report: dict[str, Any] = {
             "command": _command(settings, used_threads),
             "machine": describe_machine(used_threads),
             "preset": PRESET,
@@ -253,7 +254,7 @@ def markdown(report: dict[str, Any]) -> str:
         results = [one for one in report["results"] if one["mode"] == mode]
         base = {one["length"]: one for one in results if one["mixer"] == "fastformer"}
         parts.append(f"## {mode.capitalize()}: microseconds a token (and times that of fastformer)\n")
-        parts.append(_grid(results, lambda one, base=base: _time_cell(one, base.get(one["length"], {}))))
+        parts.append(_grid(results, partial(_time_cell, base)))
         parts.append(f"## {mode.capitalize()}: peak memory in MB\n")
         parts.append(_grid(results, lambda one: _number(one.get("peak_memory_mb"))))
     skipped = [
@@ -275,9 +276,10 @@ def _grid(results: list[Result], cell: Callable[[Result], str]) -> str:
     return markdown_table(["tokens", *(f"{length:,}" for length in lengths)], rows)
 
 
-def _time_cell(one: Result, base: Result) -> str:
+def _time_cell(by_length: dict[int, Result], one: Result) -> str:
     if "seconds" not in one:
         return "–"
+    base = by_length.get(one["length"], {})
     ratio = f" ({one['seconds'] / base['seconds']:.2f}×)" if "seconds" in base else ""
     return _number(one["microseconds_per_token"]) + ratio
 

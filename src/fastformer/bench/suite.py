@@ -116,8 +116,8 @@ class _Set:
     @classmethod
     def read(cls, name: str, train: Path, test: Path, columns: dict[str, Any], threads: int) -> "_Set":
         stamps = [file_stamp(str(path.resolve())) for path in (train, test)]
-        rows = (list(read_rows(path, **columns)) for path in (train, test))
-        return cls(name, *rows, {"files": stamps, "threads": threads})
+        training, testing = (list(read_rows(path, **columns)) for path in (train, test))
+        return cls(name, training, testing, {"files": stamps, "threads": threads})
 
 
 @dataclass
@@ -180,11 +180,11 @@ def _find_sets(data: Path) -> dict[str, tuple[Path, Path]]:
         raise UserError(f"{data}: no such folder; give one with NAME/train.* and NAME/test.* in it")
     sets = {}
     for folder in sorted(path for path in data.iterdir() if path.is_dir() and not path.name.startswith(".")):
-        pair = [_only_file(folder, role) for role in ("train", "test")]
-        if all(pair):
-            sets[folder.name] = tuple(pair)
-        elif any(pair):
-            there, lacking = ("train", "test") if pair[0] else ("test", "train")
+        train, test = (_only_file(folder, role) for role in ("train", "test"))
+        if train and test:
+            sets[folder.name] = (train, test)
+        elif train or test:
+            there, lacking = ("train", "test") if train else ("test", "train")
             raise UserError(f"{folder}: has {there}.* but no {lacking}.*; add the file, or move the folder away")
     if not sets:
         raise UserError(f"{data}: no folder in it has train.* and test.* (CSV, TSV, JSONL or Parquet, plain or .gz)")

@@ -39,7 +39,7 @@ def training(
     """Train on `source` and compare its token rate with that of its matrix products; also time embedding updates."""
     with measuring(threads) as used, tempfile.TemporaryDirectory() as folder:
         run = Path(folder, "run")
-        options = {"preset": preset, "tokenizer": tokenizer, "epochs": epochs}
+        options: dict[str, Any] = {"preset": preset, "tokenizer": tokenizer, "epochs": epochs}
         metrics = train("classification", source, output=run, **options, show_progress=show_progress)
         record = open_run(run)
         config = FastformerConfig.from_pretrained(run)

@@ -82,8 +82,8 @@ def evaluate(
     from fastformer.tasks.verbs import evaluate
 
     opened = open_run(run)
-    columns = {"text_column": text_column, "label_column": label_column}
-    how = {"separator": separator, "header": header, "strict": strict}
+    columns: dict[str, Any] = {"text_column": text_column, "label_column": label_column}
+    how: dict[str, Any] = {"separator": separator, "header": header, "strict": strict}
     result = evaluate(opened, data, **columns, **how, **options, show_progress=not json_)
     if json_:
         return print_json(result)
@@ -163,7 +163,7 @@ def embed(
     """Turn texts into vectors: one row per text, in input order."""
     from fastformer.tasks.verbs import embed
 
-    how = {"separator": separator, "header": header, "strict": strict}
+    how: dict[str, Any] = {"separator": separator, "header": header, "strict": strict}
     count, width = embed(
         run, data, output, text_column=text_column, format=_format(data, format), **how, show_progress=not json_
     )
@@ -221,5 +221,5 @@ def export(
     print(f"The export is in {result['output']}.")
 
 
-def _format(data: str, format: Format | None) -> str | None:
+def _format(data: str, format: Format | None) -> Any:
     return (format or Format.lines).value if data == "-" else (format and format.value)

@@ -50,7 +50,7 @@ def read_file(name: str, layout: Layout, choose: Choose, with_label: bool) -> It
 
 def read_stream(file: Bytes, name: str, layout: Layout, choose: Choose, with_label: bool) -> Iterator[Record]:
     """The records of an open file, from where it stands."""
-    format = layout.format
+    format = layout.format or "lines"
     if format == "parquet":
         yield from _read_parquet(file, name, choose)
         return
@@ -109,7 +109,7 @@ def read_folder(folder: Path) -> Iterator[Record]:
 
 
 def _read_csv(file: Bytes, name: str, layout: Layout, choose: Choose) -> Iterator[Record]:
-    rows = read_fields(file, name, layout.format, layout.separator, layout.header)
+    rows = read_fields(file, name, layout.format or "csv", layout.separator, layout.header)
     _, columns = next(rows, (0, None))
     if columns is None:
         return
@@ -145,7 +145,8 @@ def _read_workbook(file: Any, name: str, layout: Layout, choose: Choose) -> Iter
     sheet = book[layout.sheet or sheets[0]]
     if not hasattr(sheet, "iter_rows"):
         raise UserError(f"{name}: the sheet {sheet.title!r} is a chart; name another, as in {name}:SHEET")
-    rows = ((number, row) for number, row in enumerate(sheet.iter_rows(values_only=True), 1) if any(map(_filled, row)))
+    numbered = enumerate(sheet.iter_rows(values_only=True), 1)
+    rows: Iterator[tuple[int, Any]] = ((number, row) for number, row in numbered if any(map(_filled, row)))
     number, first = next(rows, (0, ()))
     if not first:
         raise UserError(f"{name}: the sheet {sheet.title!r} is empty; give one with at least one example")
@@ -208,7 +209,7 @@ def _read_array(file: Bytes, name: str, choose: Choose) -> Iterator[Record]:
             record, at = decoder.raw_decode(window, end)
         except (ValueError, RecursionError) as error:
             cut_off = getattr(error, "pos", 0) > len(window) - 16 or _reason(error).startswith("Unterminated")
-            more = cut_off and _more(stream, size, name, number)
+            more = _more(stream, size, name, number) if cut_off else ""
             if not more:
                 raise UserError(f"{name}, row {number + 1}: broken JSON ({_reason(error)}); mend that object") from None
             window, at, size = window[at:] + more, 0, 2 * size

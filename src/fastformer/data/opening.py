@@ -14,7 +14,7 @@ import stat
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -49,7 +49,7 @@ _KINDS = {  # files that others are named like by mistake: how they begin, and h
     b"PAR1": ("a Parquet file", ".parquet"),
 }
 BUFFER = 1 << 20
-_COMPRESSED = {".gz": lambda file: gzip.GzipFile(fileobj=file), ".xz": lzma.LZMAFile}
+_COMPRESSED: dict[str, Callable[[Any], Any]] = {".gz": lambda file: gzip.GzipFile(fileobj=file), ".xz": lzma.LZMAFile}
 
 
 class Layout(NamedTuple):
@@ -112,10 +112,11 @@ def opened(name: str, format: Format | None = None) -> Iterator[Bytes]:
         if lower.endswith(".zip"):
             member = _member(name)
             archive = stack.enter_context(zipfile.ZipFile(name))
-            file = io.BufferedReader(stack.enter_context(archive.open(member)), BUFFER)
+            packed: Any = stack.enter_context(archive.open(member))  # typed as less than a reader needs
+            file: Bytes = io.BufferedReader(packed, BUFFER)
             lower = member.lower()
         else:
-            file = stack.enter_context(open(name, "rb", buffering=BUFFER))
+            file = io.BufferedReader(stack.enter_context(open(name, "rb", buffering=0)), BUFFER)
         if (unpack := _COMPRESSED.get(Path(lower).suffix)) is not None:
             file = io.BufferedReader(unpack(file), BUFFER)
         if format in _BACK_TO_FRONT and (unpack is not None or name.lower() != lower or not file.seekable()):

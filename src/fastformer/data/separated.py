@@ -39,7 +39,8 @@ def read_fields(
     """
     delimiter = separator or _sniffed(file, USUAL[format])
     reader = csv.reader(decode(file, name), delimiter=delimiter, strict=True)
-    start, columns = 1, None  # `start` is the first line of the row at hand, which may span several
+    columns: list[str] | None = None
+    start = 1  # the first line of the row at hand, which may span several
     try:
         for fields in reader:
             if fields and columns is None:
@@ -55,7 +56,7 @@ def read_fields(
                 if header:
                     start = reader.line_num + 1
                     continue
-            if fields and len(fields) != len(columns):
+            if columns is not None and fields and len(fields) != len(columns):
                 first = "header" if header else "first line"
                 raise UserError(
                     f"{name}, line {start}: {len(fields)} fields where the {first} has {len(columns)}; "

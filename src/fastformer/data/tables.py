@@ -207,7 +207,7 @@ def _open(
     base, _, named_split = name.rpartition(":")
     if not isinstance(source, str | Path):
         pick = picker(choose)
-        records = (pick(f"example {number}", record) for number, record in enumerate(source, 1))
+        records: Iterator[Record] = (pick(f"example {number}", record) for number, record in enumerate(source, 1))
     elif "builtin" in (name, base):
         from fastformer.data.corpus import builtin_rows
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from pyarrow import parquet
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
@@ -18,7 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from fastformer.data.batches import EncodedTexts, EncodedTextsWriter
 from fastformer.data.tokenizers import KINDS, encode_batch, load_tokenizer, train_tokenizer
 from fastformer.engine.inference import chunks, cut_note
-from fastformer.engine.settings import TaskSettings, unknown
+from fastformer.engine.settings import Settings, TaskSettings, unknown
 from fastformer.engine.training import train_model
 from fastformer.errors import UserError
 from fastformer.mixers import available_mixers
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Trained:
+class Trained(Generic[Settings]):
     """A trained model and what belongs to it."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
-    settings: TaskSettings
+    settings: Settings
     record: dict[str, Any]  # run.json
     metrics: dict[str, Any]  # metrics.json
     tables: Mapping[str, "pa.Table"] = field(default_factory=dict)  # NAME.parquet
@@ -48,11 +48,11 @@ class Trained:
     run: Run | None = None
 
     @classmethod
-    def of(cls, run: Run, model_class: type[PreTrainedModel]) -> "Trained":
+    def of(cls, run: Run, model_class: type[PreTrainedModel]) -> "Trained[Any]":
         """What a run folder holds."""
         from fastformer.tasks.base import declared
 
-        settings = settings_of(run, declared()[run.task].settings)
+        settings: Any = settings_of(run, declared()[run.task].settings)  # of the type that the run's task has
         model, tokenizer = run.load_model(model_class), run.load_tokenizer()
         tables = RunTables(run)
         return cls(model, tokenizer, settings, run.record, run.load_metrics(), tables, str(run.folder), run)

@@ -101,7 +101,8 @@ def _in_turn(function: Callable, items: list) -> list:
 
 def chunks(texts: Iterable[str]) -> Iterator[list[str]]:
     """Consecutive texts, a few thousand or a few megabytes at a time; fewer where standard input pauses."""
-    chunk, characters, since = [], 0, 0.0
+    chunk: list[str] = []
+    characters, since = 0, 0.0
     for text in texts:
         since = since if chunk else monotonic()
         chunk.append(text)

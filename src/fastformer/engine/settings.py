@@ -75,10 +75,13 @@ class TrainingSettings:
     seed: int = option(0, "Random seed: the same seed gives the same model.", least=0, most=2**32 - 1)
 
 
+Settings = TypeVar("Settings", bound="TaskSettings")  # those of one task
+
+
 def settled(value: Value | None) -> Value:
-    """A setting that may be None in a preset, where it has to be settled by now."""
+    """What may be None at first, as the epochs of a preset are, where it must be settled by now."""
     if value is None:
-        raise ValueError("epochs, batch_size and learning_rate must be settled before training")
+        raise ValueError("something is used before it is settled")
     return value
 
 

@@ -42,8 +42,11 @@ def create_app(
     if not runs:
         raise UserError("nothing to serve; give a run folder")
     limits, metrics = limits or Limits(), Metrics()
-    temporary = None if state is not None else tempfile.TemporaryDirectory(prefix="fastformer-serve-")
-    keep = Path(state if state is not None else temporary.name)
+    temporary: tempfile.TemporaryDirectory[str] | None = None
+    if state is None:
+        temporary = tempfile.TemporaryDirectory(prefix="fastformer-serve-")
+        state = temporary.name
+    keep = Path(state)
     models = {name: ServedModel(name, Path(run), keep / name, limits, metrics) for name, run in runs.items()}
 
     @asynccontextmanager

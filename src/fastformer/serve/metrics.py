@@ -1,5 +1,7 @@
 """What Prometheus asks for: requests by route and status, how long they take, the queue and the batches."""
 
+from typing import Any
+
 from fastformer.errors import extra
 
 with extra("serve"):
@@ -17,7 +19,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        named = {"registry": self.registry, "namespace": "fastformer"}
+        named: dict[str, Any] = {"registry": self.registry, "namespace": "fastformer"}
         self._requests = Counter("requests", "Requests answered.", ("route", "status"), **named)
         self._seconds = Histogram("request_seconds", "From request to answer.", ("route",), buckets=_SECONDS, **named)
         self._waiting = Gauge("queue_requests", "Requests that wait for the model.", ("model",), **named)

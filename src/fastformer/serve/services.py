@@ -59,7 +59,8 @@ def _add(router: APIRouter, model: ServedModel, service: Service) -> None:
             return await _streamed(model, name, request)
         return await model.ask(name, request)
 
-    about = {"summary": service.help.split("\n", 1)[0].rstrip("."), "description": service.help}
+    summary = service.help.split("\n", 1)[0].rstrip(".")
+    about: dict[str, Any] = {"summary": summary, "description": service.help}
     router.add_api_route(f"/{name}", route, methods=["POST"], response_model=None, **about)
 
 
@@ -77,7 +78,8 @@ def _check_size(given: Any, model: ServedModel) -> None:
 async def _streamed(model: ServedModel, name: str, request: Any) -> StreamingResponse:
     """`part` events while it works, each with all there is so far; then `done` with the answer, or `error`."""
     parts: asyncio.Queue = asyncio.Queue()
-    loop, gone = asyncio.get_running_loop(), []
+    loop = asyncio.get_running_loop()
+    gone: list[bool] = []
 
     def tell(part: Any) -> None:  # in the model's thread
         if gone:

@@ -146,6 +146,12 @@ def peak_memory() -> int | None:
     return _status("VmHWM")
 
 
+def peak_memory_beyond(before: int | None) -> int | None:
+    """By how much `peak_memory` exceeds `before`, a number of bytes; None where no system tells."""
+    peak = peak_memory()
+    return None if peak is None or before is None else peak - before
+
+
 def peak_memory_gb() -> float | None:
     """`peak_memory` as people read it."""
     peak = peak_memory()

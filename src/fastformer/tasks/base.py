@@ -19,9 +19,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from fastformer.engine.settings import Presets, TaskSettings, unknown
+from fastformer.engine.settings import Presets, Settings, TaskSettings, unknown
 from fastformer.errors import UserError
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+    from fastformer.data.opening import Format
     from fastformer.engine.fit import Trained, Workspace
     from fastformer.runs.folder import Run
 
@@ -106,14 +107,14 @@ def get_task(name: str) -> "Task":
 
 
 @dataclass(kw_only=True)
-class Parts:
+class Parts(Generic[Settings]):
     """What `encode` makes of the data; tasks add what is their own.
 
     The datasets have `lengths`; one with `set_epoch` is told which epoch it is read for. `validation` may also be a
     function that scores the model in a way of its own; otherwise `compute_metrics` scores what the model gives for it.
     """
 
-    settings: TaskSettings  # with what the size of the data settles
+    settings: Settings  # with what the size of the data settles
     tokenizer: "PreTrainedTokenizerBase"
     train: Any
     validation: Any
@@ -169,8 +170,11 @@ class Service:
     panel: str | None = None  # what shows it on the server's page: see `serve/page.js`
 
 
-class Task(ABC):
-    """What a task must give. `declaration` is what it says of itself."""
+OwnParts = TypeVar("OwnParts", bound=Parts)
+
+
+class Task(ABC, Generic[Settings, OwnParts]):
+    """What a task must give, with the types of its settings and its parts. `declaration` is what it says of itself."""
 
     show = False  # progress of reading, where that takes long
 
@@ -182,19 +186,20 @@ class Task(ABC):
         """The verb `train NAME`, and run.json["task"]."""
         return self.declaration.name
 
-    def settings(self, preset: str | TaskSettings = "default", **given: Any) -> TaskSettings:
+    def settings(self, preset: str | Settings = "default", **given: Any) -> Settings:
         """The settings of a preset, or settings of one's own, with what is given (not None), checked."""
-        if isinstance(preset, TaskSettings):
+        if not isinstance(preset, str):
             return self.check(preset.with_options(**given))
-        return self.check(self.declaration.presets.get_settings(preset, **given))
+        settings: Any = self.declaration.presets.get_settings(preset, **given)  # as the declaration says
+        return self.check(settings)
 
-    def check(self, settings: TaskSettings) -> TaskSettings:
+    def check(self, settings: Settings) -> Settings:
         """Refuse settings that do not go together, before anything is read; settle what follows from others."""
         return settings
 
     @abstractmethod
     def read(
-        self, source: Any, split: str, settings: TaskSettings, *, labelled: bool = True, format: str | None = None
+        self, source: Any, split: str, settings: Settings, *, labelled: bool = True, format: "Format | None" = None
     ) -> Iterable[Any]:
         """Examples of a source, which can be read more than once; a wrong file or column fails here.
 
@@ -202,20 +207,20 @@ class Task(ABC):
         themselves have `with_fields` (`data/keeping.py`), so that answers can carry fields of the input along.
         """
 
-    def same(self, examples: Iterable[Any]) -> Iterable[Hashable]:
+    def same(self, examples: Any) -> Iterable[Hashable]:
         """What examples are told apart by, to find those that are in two sources; by default they are themselves."""
         return (example if isinstance(example, Hashable) else repr(example) for example in examples)
 
     @abstractmethod
-    def encode(self, data: Mapping[str, Iterable[Any]], settings: TaskSettings, workspace: "Workspace") -> Parts:
+    def encode(self, data: Mapping[str, Any], settings: Settings, workspace: "Workspace") -> OwnParts:
         """What to train on. `data` has `train`, and where they are given `validation`, `test` and further sources."""
 
     @abstractmethod
-    def build(self, parts: Parts, workspace: "Workspace") -> "PreTrainedModel":
+    def build(self, parts: OwnParts, workspace: "Workspace") -> "PreTrainedModel":
         """A model to train; the seed is set."""
 
     def finish(
-        self, model: "PreTrainedModel", parts: Parts, history: list[dict[str, float]], workspace: "Workspace"
+        self, model: "PreTrainedModel", parts: OwnParts, history: list[dict[str, float]], workspace: "Workspace"
     ) -> tuple["PreTrainedModel", dict[str, float]]:
         """The model that is kept, and its scores on the validation data: by default those of its best epoch."""
         best = max(history, key=lambda scores: scores[parts.score])
@@ -236,18 +241,18 @@ class Task(ABC):
         """What a run's weights are weights of."""
 
     @abstractmethod
-    def predictor(self, trained: "Trained") -> "Predictor":
+    def predictor(self, trained: "Trained[Settings]") -> "Predictor[Settings]":
         """A trained model, ready to answer."""
 
     @abstractmethod
-    def card(self, trained: "Trained", name: str) -> Card:
+    def card(self, trained: "Trained[Settings]", name: str) -> Card:
         """What the run's README says of this task."""
 
-    def tokenizer_to_save(self, trained: "Trained") -> "PreTrainedTokenizerBase":
+    def tokenizer_to_save(self, trained: "Trained[Settings]") -> "PreTrainedTokenizerBase":
         """The tokenizer as other libraries should read it from the run's folder; by default the one that was used."""
         return trained.tokenizer
 
-    def pictures(self, trained: "Trained") -> Mapping[str, Callable[[Path], None]]:
+    def pictures(self, trained: "Trained[Settings]") -> Mapping[str, Callable[[Path], None]]:
         """What is drawn once a run is saved: file names in its folder, and what draws each; by default nothing."""
         return {}
 
@@ -262,7 +267,7 @@ class Task(ABC):
         yield Shown(title, {"": numbers}, tuple(numbers))
 
 
-class Predictor(ABC):
+class Predictor(ABC, Generic[Settings]):
     """A trained model that answers: what Python, `predict`, a server and a cluster's worker hold.
 
     Examples are what the task's `read` gives, or dictionaries, or where one text is all there is, strings. Answers
@@ -272,7 +277,7 @@ class Predictor(ABC):
     show = False  # progress
     counts_itself = False  # `predict` has a progress bar of its own, as where few answers take long
 
-    def __init__(self, trained: "Trained"):
+    def __init__(self, trained: "Trained[Settings]"):
         self.trained = trained
         self.model, self.tokenizer, self.settings = trained.model, trained.tokenizer, trained.settings
 

@@ -4,19 +4,21 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
 from fastformer.data.frames import as_records
-from fastformer.engine.fit import Trained, Workspace, fit
+from fastformer.engine.fit import Workspace, fit
 from fastformer.errors import Interrupted, UserError
 from fastformer.runs.folder import claim_output, open_run
 from fastformer.tasks.base import Predictor, get_task
 from fastformer.tasks.verbs import options_for, save
 
+OwnPredictor = TypeVar("OwnPredictor", bound=Predictor)
 
-class TaskModel:
+
+class TaskModel(Generic[OwnPredictor]):
     """A model of one task. Settings are those of `fastformer train TASK`, by the same names.
 
     Data is what the command line takes, a file or a folder, or a list of dictionaries or a data frame with the same
@@ -27,8 +29,7 @@ class TaskModel:
 
     def __init__(self, *, preset: str = "default", verbose: bool = False, **settings: Any):
         self.preset, self.verbose, self.settings = preset, verbose, settings
-        self._trained: Trained | None = None
-        self._predictor: Predictor | None = None
+        self._predictor: OwnPredictor | None = None
 
     def fit(self, train: Any, validation: Any = None, **sources: Any) -> Self:
         """Train; without `validation` a part of `train` chooses the epoch."""
@@ -44,7 +45,7 @@ class TaskModel:
             "train": train if isinstance(train, str) else f"{type(self).__name__}.fit",
             **trained.record["data"],
         }
-        self._take(trained, task.predictor(trained))
+        self._take(task.predictor(trained))
         return self
 
     @classmethod
@@ -55,7 +56,7 @@ class TaskModel:
             raise UserError(f"{folder}: a run of {run.task}; {cls.__name__} loads runs of {cls.task} only")
         predictor = get_task(run.task).load(run)
         self = cls(preset=run.record.get("preset", "default"))
-        self._take(predictor.trained, predictor)
+        self._take(predictor)
         return self
 
     def save(self, folder: str | Path, overwrite: bool = False) -> None:
@@ -64,7 +65,7 @@ class TaskModel:
         save(get_task(self.task), self.predictor.trained, folder)
 
     @property
-    def predictor(self) -> Predictor:
+    def predictor(self) -> OwnPredictor:
         """The trained model."""
         if self._predictor is None:
             raise UserError(f"this {type(self).__name__} is not trained yet; call fit, or load a run")
@@ -84,8 +85,8 @@ class TaskModel:
         vectors = list(self.predictor.vectors(as_records(examples)))
         return np.stack(vectors) if vectors else np.zeros((0, self.predictor.width), dtype=np.float32)
 
-    def _take(self, trained: Trained, predictor: Predictor) -> None:
-        self._trained, self._predictor = trained, predictor
+    def _take(self, predictor: Any) -> None:
+        self._predictor = predictor
 
 
 @contextmanager

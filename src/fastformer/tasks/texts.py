@@ -9,6 +9,7 @@ from fastformer.engine.settings import TaskSettings, found, option
 
 if TYPE_CHECKING:
     from fastformer.data.keeping import Keep
+    from fastformer.data.opening import Format
     from fastformer.data.tables import Reading
 
 STEPS = 1600
@@ -48,12 +49,12 @@ class TableSettings(TaskSettings):
     texts_from: tuple[str, ...] = found(())  # the columns that the training data was read from
     labels_from: tuple[str, ...] = found(())
 
-    def reading(self, split: str, format: str | None = None) -> "Reading":
+    def reading(self, split: str, format: "Format | None" = None) -> "Reading":
         """How a source is read with these settings."""
         from fastformer.data.tables import Reading
 
         return Reading(
-            self.text_column,
+            getattr(self, "text_column", None),
             getattr(self, "label_column", None),
             format,
             self.separator,

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from fastformer.data.answers import Write, check_ending, write_lines, writing_answers
 from fastformer.data.keeping import Keep, carrying
-from fastformer.data.opening import reads_once
+from fastformer.data.opening import Format, reads_once
 from fastformer.data.overlap import MUCH, overlap
 from fastformer.data.row_counts import how_many_rows
 from fastformer.data.standard_input import input_pauses
@@ -178,7 +178,7 @@ def predict(
     document: str | Path | None = None,
     text: str | None = None,
     text_column: str | None = None,
-    format: str | None = None,
+    format: Format | None = None,
     separator: str | None = None,
     header: bool | None = None,
     strict: bool | None = None,
@@ -254,7 +254,7 @@ def embed(
     output: str | Path,
     *,
     text_column: str | None = None,
-    format: str | None = None,
+    format: Format | None = None,
     separator: str | None = None,
     header: bool | None = None,
     strict: bool | None = None,

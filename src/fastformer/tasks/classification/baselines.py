@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -169,7 +170,7 @@ def apart(fit: Fit) -> Fit:
         fitting = process.submit(_fit_here, fit, texts, labels, torch.get_num_threads())
         classes, sure, seconds = fitting.result()
         kind = "probabilities" if sure else "labels"
-        answer = {kind: lambda texts: process.submit(_answer_here, kind, texts).result()}
+        answer: dict[str, Any] = {kind: lambda texts: process.submit(_answer_here, kind, texts).result()}
         return Fitted(classes, **answer, train_seconds=seconds)
 
     return fit_apart

@@ -3,12 +3,13 @@
 from fastformer.engine.fit import Trained
 from fastformer.tasks.base import Card
 from fastformer.tasks.classification.data import LabelSpace
+from fastformer.tasks.classification.declaration import ClassificationSettings
 
 _KINDS = {"single": "one label per text", "multi": "any number of labels per text", "number": "a number per text"}
 MOST_LABELS = 50
 
 
-def classifier_card(trained: Trained, name: str) -> Card:
+def classifier_card(trained: Trained[ClassificationSettings], name: str) -> Card:
     """What it predicts, how it was trained, and how to use it."""
     space = LabelSpace.of(trained.record["label_kind"], trained.model.config)
     what = f"A text classifier that predicts {_KINDS[space.kind]}."

@@ -108,7 +108,8 @@ def fit_channel(
     some = that_fit(training if everything is None or len(everything) > ngrams.CROSSED_TEXTS else everything)
     crossed = everything is not None and len(some) == len(everything)
     order = np.concatenate([held_out.indices, training.indices]) if crossed else np.arange(len(held_out))
-    labels = everything.labels[order] if crossed else held_out.labels  # first those that the encoder speaks of
+    # First those that the encoder speaks of.
+    labels = everything.labels[order] if everything is not None and crossed else held_out.labels
     attempts = 1 if unlabelled is None else 2
     steps = attempts * (len(ngrams.GRID) + 1) + (attempts if crossed else 1)
     with progress_bar("Fitting n-grams", total=steps, show=show_progress) as advance, torch.no_grad():
@@ -117,7 +118,8 @@ def fit_channel(
         helped: dict[str, Any] = {}
         if unlabelled is not None:
             further = ngrams.beside(some, Subset(unlabelled, np.arange(len(unlabelled))), seed)
-            helped["unlabelled"] = told = {"rows": len(unlabelled), "used": len(further)}
+            told: dict[str, Any] = {"rows": len(unlabelled), "used": len(further)}
+            helped["unlabelled"] = told
             rival = attempt(further)
             told |= _compare(space, labels, (choice, scores), rival[1:], crossed)
             if told["helps"]:
@@ -126,14 +128,14 @@ def fit_channel(
                 further = None
         if everything is not None and not crossed:  # the held-out texts have served: now learn from them too
             some = that_fit(everything)
-            if further is not None:
+            if unlabelled is not None and further is not None:
                 further = ngrams.beside(some, Subset(unlabelled, np.arange(len(unlabelled))), seed)
             channel = fitted(features(some, further), some.labels, choice.C)
     usual = loudness(space, choice.scores, choice.labels)
     unseen = Unseen(space, scores, encoder, labels, usual, balanced)
     chosen, logits = unseen.blend(), unseen.cross_blended()
-    told = {"C": choice.C, "tried": choice.tried, "weights": asdict(chosen), **helped}
-    return Stacked(channel, chosen, logits, told)
+    about = {"C": choice.C, "tried": choice.tried, "weights": asdict(chosen), **helped}
+    return Stacked(channel, chosen, logits, about)
 
 
 def _compare(
@@ -147,12 +149,12 @@ def _compare(
 
     The log loss must be lower by more than chance, and the mean of accuracy and macro-F no lower.
     """
-    scores = [found for _, found in (without, with_them)]
+    one, other = without[1], with_them[1]
     if not crossed:  # else these are scores of the same texts
         labels = np.concatenate([without[0].labels, labels])
-        scores = [np.concatenate([choice.scores, found]) for choice, found in (without, with_them)]
-    losses, lower_by_chance = losses_of_both(space, *scores, labels)
-    values = [ngrams.value_of(found, labels) for found in scores]
+        one, other = (np.concatenate([choice.scores, found]) for choice, found in (without, with_them))
+    losses, lower_by_chance = losses_of_both(space, one, other, labels)
+    values = [ngrams.value_of(found, labels) for found in (one, other)]
     return {
         "helps": bool(losses[1] < losses[0] - lower_by_chance and values[1] >= values[0]),
         "without": {"log_loss": round(losses[0], 4), "value": round(values[0], 4)},
@@ -162,10 +164,9 @@ def _compare(
 
 def outputs_of(texts: Subset, pad_token_id: int, output: Callable[..., Tensor]) -> np.ndarray:
     """`output(input_ids=…, attention_mask=…)` of encoded texts, in their order."""
-    rows: list[np.ndarray | None] = [None] * len(texts)
+    rows: dict[int, np.ndarray] = {}
     for batch in token_budget_batches(texts.lengths, BATCH_TOKENS):
         inputs = pad_batch([texts[index]["input_ids"] for index in batch], pad_token_id)
         with torch.inference_mode():
-            for index, row in zip(batch, output(**inputs).numpy(), strict=True):
-                rows[index] = row
-    return np.stack(rows)
+            rows.update(zip(batch.tolist(), output(**inputs).numpy(), strict=True))
+    return np.stack([rows[index] for index in range(len(texts))])

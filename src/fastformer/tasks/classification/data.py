@@ -116,7 +116,7 @@ class LabelSpace:
             "number": "regression",
         }[self.kind]
 
-    def encode(self, labels: Sequence[str | list[str] | float]) -> np.ndarray:
+    def encode(self, labels: Sequence[Any]) -> np.ndarray:
         """Labels as the model is trained on them: class numbers, 0/1 rows, or numbers.
 
         Nobody can predict a label that training did not see. As a class it is -1; of several labels those make one more
@@ -181,7 +181,7 @@ class LabelCounter:
             self.total += 1
             if self.kind == "single":
                 self.counts[row.label] += 1
-            elif self.kind == "multi":
+            elif isinstance(row.label, list):
                 self.counts.update(row.label)
             yield row.text
 
@@ -219,7 +219,7 @@ class LabelEncoder:
             raise UserError(f"{self.where}: none of its labels was {self._seen(self.unseen)}")
         return found
 
-    def _look_at(self, label: str | list[str] | float, row: int) -> None:
+    def _look_at(self, label: Any, row: int) -> None:
         if self.space.kind == "number":
             return
         for name in [label] if self.space.kind == "single" else label:

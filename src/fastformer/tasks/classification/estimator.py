@@ -111,8 +111,9 @@ class _TextEstimator(BaseEstimator):
         trained.record["data"] = {"train": f"{type(self).__name__}.fit", **trained.record["data"]}
         self._take(task.predictor(trained))
 
-    def _take(self, predictor: Classifier) -> None:
-        self._predictor, self.model_, self.tokenizer_ = predictor, predictor.model, predictor.tokenizer
+    def _take(self, predictor: Any) -> None:
+        self._predictor: Classifier = predictor
+        self.model_, self.tokenizer_ = predictor.model, predictor.tokenizer
 
     def _need_run(self, done: str) -> None:
         """An export answers, and that is all it does."""

@@ -64,7 +64,7 @@ def explain(
         )
     text = read_text(text, file)
     with writing_text(output) as page:  # a place that cannot be written to fails here, before any work
-        loaded = load(run)
+        loaded: Any = load(run)  # a Classifier
         name = run.folder.resolve().name
         parts = loaded.model, loaded.runner.tokenizer, loaded.space
         explanation = explain_text(*parts, text, label=label, baseline=baseline, name=name)
@@ -91,8 +91,9 @@ def explain_service(classifier: Classifier) -> Service:
                 "`fastformer explain` takes longer ones"
             )
         name = Path(classifier.trained.name).resolve().name
-        parts = classifier.model, classifier.tokenizer, classifier.space
-        asked = {"label": request.label, "baseline": request.baseline, "others": others}
+        model: Any = classifier.model  # of a run, not of an export, which has no gradients
+        parts = model, classifier.tokenizer, classifier.space
+        asked: dict[str, Any] = {"label": request.label, "baseline": request.baseline, "others": others}
         return explain_text(*parts, request.text, **asked, name=name)
 
     def answer(request: Explaining) -> dict[str, Any]:

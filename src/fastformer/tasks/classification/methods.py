@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fastformer.data.tables import Row
+from fastformer.engine.settings import settled
 from fastformer.tasks.classification.metrics import calibration_error, log_losses, single_label_scores
 
 
@@ -31,7 +32,7 @@ class Fitted:
     def answer(self, texts: Sequence[str]) -> tuple[list[str], np.ndarray | None]:
         """A label for each text, and the probabilities where there are some, from one pass over the texts."""
         if self.probabilities is None:
-            return list(self.labels(texts)), None
+            return list(settled(self.labels)(texts)), None
         chances = self.probabilities(texts)
         return [self.classes[place] for place in chances.argmax(axis=1)], chances
 

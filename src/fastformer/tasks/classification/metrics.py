@@ -80,7 +80,9 @@ def several_labels_f(labels: np.ndarray, predicted: np.ndarray, average: str) ->
     return float(f1_score(labels, predicted, average=average, zero_division=0))
 
 
-def single_label_scores(labels: Sequence, predicted: Sequence, classes: Sequence) -> dict[str, float]:
+def single_label_scores(
+    labels: Sequence | np.ndarray, predicted: Sequence | np.ndarray, classes: Sequence
+) -> dict[str, float]:
     """Accuracy, and the mean F over all `classes` of the training, those absent here included."""
     return {
         "accuracy": float(accuracy_score(labels, predicted)),

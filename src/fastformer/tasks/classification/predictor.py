@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from fastformer.engine.fit import Trained
 from fastformer.engine.inference import TextRunner
@@ -18,20 +19,20 @@ from fastformer.modeling import FastformerForSequenceClassification
 from fastformer.surroundings.progress import progress_bar
 from fastformer.tasks.base import Predictor, Service
 from fastformer.tasks.classification.data import LabelEncoder, LabelSpace, Rows, Table
-from fastformer.tasks.classification.declaration import Evaluating, Predicting
+from fastformer.tasks.classification.declaration import ClassificationSettings, Evaluating, Predicting
 from fastformer.tasks.classification.metrics import falling, has_label, probabilities, scores
 from fastformer.tasks.classification.report import details, report_folder, write_report
 from fastformer.tasks.texts import texts_of
 
 
-class Classifier(Predictor):
+class Classifier(Predictor[ClassificationSettings]):
     """Model, tokenizer, labels (`space`), and the runner that feeds it texts."""
 
     model: FastformerForSequenceClassification | OnnxClassifier
     report: Path | None = None  # folder of the last one written
     scored: LabelEncoder | None = None  # the labels of the last scoring
 
-    def __init__(self, trained: Trained):
+    def __init__(self, trained: Trained[ClassificationSettings]):
         super().__init__(trained)
         if "label_kind" not in trained.record:
             raise UserError(f"{trained.name}/run.json: has no 'label_kind'; train the run again")
@@ -96,18 +97,18 @@ class Classifier(Predictor):
             rows = self._labelled(examples)
             logits, labels = self._outputs(rows, self.logits)
             result = {"rows": len(labels), **scores(self.space, logits, labels)}
-            if self.scored.unseen:
+            if self.scored is not None and self.scored.unseen:
                 result["unseen_labels"] = self.scored.unseen.total()
             known = self.space.known(labels)
             if options.by_class or folder:
                 result |= details(self.space, logits, known)
             if folder:
-                about = {"run": self.trained.name, "source": rows.name, "result": result}
-                write_report(folder, self.space, logits, known, **about)
+                called = self.trained.name
+                write_report(folder, self.space, logits, known, run=called, source=rows.name, result=result)
         self.report = options.report
         return result
 
-    def exportable(self) -> FastformerForSequenceClassification:
+    def exportable(self) -> PreTrainedModel:
         """The model itself."""
         return self.model
 

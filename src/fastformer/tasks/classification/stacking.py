@@ -121,7 +121,8 @@ class Unseen:
             def weighted(s: float, w: float = 0.0) -> float:
                 return _loss(self.space, Blend(s, w)(first, self.encoder), labels, by_class) + _prior(s, self.usual)
 
-            alone = Blend(*_least(weighted, (self.usual,)), 0.0)
+            [channel] = _least(weighted, (self.usual,))
+            alone = Blend(channel, 0.0)
             both = Blend(*_least(weighted, (alone.channel / 2, 0.3)))
         said = [found(first, self.encoder) for found in (alone, both)]
         losses = [weights * log_losses(probabilities(self.space, logits), labels) for logits in said]
@@ -186,7 +187,7 @@ def _least_binary(channel: np.ndarray, encoder: np.ndarray | None, labels: np.nd
 
     def loss(numbers: np.ndarray) -> tuple[float, np.ndarray]:
         """The loss and its gradient at (log s, [log w,] c)."""
-        *factors, bias = *np.exp(numbers[:-1]), numbers[-1]
+        factors, bias = np.exp(numbers[:-1]).tolist(), float(numbers[-1])
         logits = sum(factor * part for factor, part in zip(factors, parts, strict=True)) + bias
         wrong = expit(logits) - truth
         value = np.logaddexp(0, np.where(truth, -logits, logits)).sum()

@@ -12,9 +12,10 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from fastformer.data.batches import EncodedTexts, PadCollator, RandomCrops, Subset
 from fastformer.data.hold_out import hold_out
+from fastformer.data.opening import Format
 from fastformer.data.tables import Row, Source
 from fastformer.engine.fit import Trained, Workspace, check_mixers, explained_configuration
-from fastformer.engine.settings import TaskSettings
+from fastformer.engine.settings import settled
 from fastformer.engine.warm_start import kind_of, pair_rows_of, table_rate, tokenizer_of, warm_start
 from fastformer.errors import UserError
 from fastformer.modeling import FastformerConfig, FastformerForSequenceClassification
@@ -45,11 +46,12 @@ from fastformer.tasks.texts import MEMORY_TOKENS, encoder_config, say_other_colu
 LONG_TEXT = 4096  # tokens, from which on it is worth saying how long the longest text is
 FEW_TEXTS = 3000  # below, more than a tenth is held out, and a second training learns from those too
 MOST_HELD_OUT = 5000
+ENCODED: tuple[str, ...] = ("train", "validation", "unlabelled")
 FEW_CLASSES = 20  # are printed one by one
 
 
 @dataclass(kw_only=True)
-class ClassificationParts(Parts):
+class ClassificationParts(Parts[ClassificationSettings]):
     """Encoded texts, whole and in crops, and what their labels are."""
 
     space: LabelSpace
@@ -61,10 +63,10 @@ class ClassificationParts(Parts):
     stacking: bool  # whether there is an n-gram channel
 
 
-class Classification(Task):
+class Classification(Task[ClassificationSettings, ClassificationParts]):
     """Learning labels of texts."""
 
-    def settings(self, preset: str | TaskSettings = "default", **given: Any) -> ClassificationSettings:
+    def settings(self, preset: str | ClassificationSettings = "default", **given: Any) -> ClassificationSettings:
         """The settings of a preset; a run to start from brings its tokenizer, unless one is given."""
         if given.get("tokenizer") is None:
             given["tokenizer"] = tokenizer_of(given.get("init"))
@@ -86,7 +88,7 @@ class Classification(Task):
         settings: ClassificationSettings,
         *,
         labelled: bool = True,
-        format: str | None = None,
+        format: Format | None = None,
     ) -> Table:
         """The rows of a file or of a list of dictionaries. What kind of labels they are, the training data decides."""
         source = source if isinstance(source, str | Path) else list(source)
@@ -109,7 +111,7 @@ class Classification(Task):
     ) -> ClassificationParts:
         """Token ids and labels of all texts. The labels of `test` are only looked at: one that is unknown shows now."""
         settings = settings.having_read(data, workspace.show)
-        kind = data["train"].kind
+        kind = _kind_of(data["train"])
         _check_goes_with(kind, settings, "unlabelled" in data)
         data = {split: rows if split == "unlabelled" else rows.of_kind(kind) for split, rows in data.items()}
         tokenizer, space, count = _read_vocabulary_and_labels(data, settings, workspace)
@@ -118,7 +120,7 @@ class Classification(Task):
             _check_labels(data["test"], space)
         encoded = {
             split: _encode(data[split], split, tokenizer, space, settings, workspace, count)
-            for split in ("train", "validation", "unlabelled")
+            for split in ENCODED
             if split in data
         }
         training, validating = _held_out(encoded, space, settings, FEW_TEXTS if stacking else 0)
@@ -130,7 +132,7 @@ class Classification(Task):
         settings = _settled(settings, tokenizer, training, validating)
         scale = Standardizer.of(space, training.labels)
         for texts in {id(part.texts): part.texts for part in (training, validating)}.values():
-            texts.labels = scale.apply(texts.labels)
+            texts.labels = scale.apply(settled(texts.labels))
 
         def judge(result: Any) -> dict[str, float]:
             return validation_scores(space, scale.undo(result.predictions), scale.undo(result.label_ids))
@@ -247,7 +249,7 @@ class Classification(Task):
             model,
             parts,
             part="again",
-            train=_crops(parts.everything, parts.settings, epochs * parts.settings.passes),  # one long epoch:
+            train=_crops(settled(parts.everything), parts.settings, epochs * parts.settings.passes),  # one long epoch:
             settings=replace(parts.settings.training, epochs=1),  # there is nothing to choose by
             validation=lambda model: {"done": 1.0},
             best_metric="done",
@@ -266,11 +268,11 @@ class Classification(Task):
         """What a run's weights are weights of."""
         return FastformerForSequenceClassification
 
-    def predictor(self, trained: Trained) -> Classifier:
+    def predictor(self, trained: Trained[ClassificationSettings]) -> Classifier:
         """A model that answers."""
         return Classifier(trained)
 
-    def card(self, trained: Trained, name: str) -> Card:
+    def card(self, trained: Trained[ClassificationSettings], name: str) -> Card:
         """What the run's README says of this task."""
         return classifier_card(trained, name)
 
@@ -280,6 +282,14 @@ class Classification(Task):
         yield Shown(title, {"": numbers}, tuple(numbers))
         if 0 < len(result.get("classes", ())) <= FEW_CLASSES:
             yield Shown("By class", result["classes"], (*SCORES, "support"))
+
+
+def _kind_of(rows: Table | Rows) -> LabelKind:
+    """What the labels of training data are."""
+    kind = rows.kind  # which may read them
+    if kind == "none":
+        raise ValueError(f"{rows.name}: training data without labels")
+    return kind
 
 
 def _check_goes_with(kind: LabelKind, settings: ClassificationSettings, unlabelled: bool) -> None:
@@ -302,7 +312,8 @@ def _read_vocabulary_and_labels(
 ) -> tuple[PreTrainedTokenizerBase, LabelSpace, int]:
     """First reading: a tokenizer, which is trained on the texts without labels too, all labels, and how many rows."""
     rows = data["train"]
-    counter = LabelCounter(workspace.watched(rows), rows.kind)
+    kind = _kind_of(rows)
+    counter = LabelCounter(workspace.watched(rows), kind)
     tokenizer = workspace.tokenizer(
         settings.tokenizer,
         itertools.chain(counter, (row.text for row in data.get("unlabelled", ()))),
@@ -310,7 +321,7 @@ def _read_vocabulary_and_labels(
         vocab_size=settings.vocab_size,
         min_frequency=settings.min_frequency,
     )
-    space = label_space(rows.kind, counter.counts, rows.name, counter.total)
+    space = label_space(kind, counter.counts, rows.name, counter.total)
     if space.kind == "single" and len(space.names) > 20 and len(space.names) > counter.total / 2:
         say(
             f"{rows.name}: {len(space.names):,} different labels in {counter.total:,} rows. "
@@ -351,11 +362,12 @@ def _encode(
 ) -> EncodedTexts:
     """Token ids and labels of a part of the data."""
     unlabelled = split == "unlabelled"
-    texts = (row.text for row in rows) if unlabelled else LabelEncoder(rows, space, rows.name)
+    labelled = LabelEncoder(rows, space, rows.name)
+    texts = (row.text for row in rows) if unlabelled else labelled
     total = count if split == "train" else None
     encoded = workspace.encode(split, texts, tokenizer, settings.max_length, called=rows.name, total=total)
     if not unlabelled:
-        encoded.labels = texts.labels
+        encoded.labels = labelled.labels
     longest = int(encoded.lengths.max())
     if workspace.show and LONG_TEXT < longest < settings.max_length:
         say(f"{rows.name}: the longest text has {longest:,} tokens; none is cut.")

@@ -8,7 +8,7 @@ import itertools
 import math
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ from torch.utils.data import Dataset
 
 from fastformer.data.batches import EncodedTextsWriter
 from fastformer.data.ragged import Ragged
+from fastformer.engine.settings import settled
 from fastformer.tasks.conversion.events import Columns, Event
 from fastformer.tasks.conversion.features import SideFeatures
 
@@ -35,7 +36,7 @@ class Events:
     category_numbers: np.ndarray  # (rows, columns): places in `category_values`
     category_values: list[list[str]]
     tokens: Ragged | None = None  # token ids of each text
-    inputs: dict[str, np.ndarray] | None = None  # `numeric`, `categories`: further inputs of the model
+    inputs: dict[str, np.ndarray] = field(default_factory=dict)  # `numeric`, `categories`: further inputs of the model
 
     def learn_features(self, columns: Columns, rows: np.ndarray) -> SideFeatures:
         """Learn from some rows how side features become numbers, and apply it to all."""
@@ -53,13 +54,13 @@ class Events:
             self.inputs["categories"] = np.stack(numbers, axis=1)
         return features
 
-    def batch(self, rows: Sequence[int], pad_token_id: int) -> dict[str, Tensor]:
+    def batch(self, numbers: Sequence[int] | np.ndarray, pad_token_id: int) -> dict[str, Tensor]:
         """Model inputs of some rows; a text that occurs in several of them, or several times, is there once."""
-        rows = np.asarray(rows)
+        rows = np.asarray(numbers)
         lists = self.behaviors.take(rows)
         found, places = np.unique(np.concatenate([lists.values, self.ads[rows]]), return_inverse=True)
         behaviors, behavior_mask = padded(Ragged(places[: len(lists.values)], lists.offsets))
-        input_ids, attention_mask = padded(self.tokens.take(found), pad_token_id)
+        input_ids, attention_mask = padded(settled(self.tokens).take(found), pad_token_id)
         return {
             "labels": torch.from_numpy(self.labels[rows].astype(np.float32)),  # first: its length is the batch's
             "input_ids": input_ids,
@@ -107,7 +108,7 @@ class EventsWriter:
         recent = event.behaviors[-self.max_behaviors :]
         self.lists.add(np.array([texts.setdefault(text, len(texts)) for text in recent], dtype=np.int32))
         self.ads.append(texts.setdefault(event.ad, len(texts)))
-        self.labels.append(event.label)
+        self.labels.append(settled(event.label))
         self.times.append(math.nan if event.time is None else event.time)
         self.numbers.extend(event.numbers)
         self.category_numbers.extend(
@@ -162,7 +163,7 @@ class Part(Dataset):
 
     def token_counts(self, vocab_size: int) -> np.ndarray:
         """How often each token occurs in these rows."""
-        tokens, often = self.events.tokens, self.text_counts()
+        tokens, often = settled(self.events.tokens), self.text_counts()
         return np.bincount(tokens.values, np.repeat(often, tokens.lengths), minlength=vocab_size)
 
     def text_counts(self) -> np.ndarray:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from fastformer.engine.settings import TaskSettings, option
+from fastformer.engine.settings import TaskSettings, option, settled
 from fastformer.tasks.base import Declaration, register
 from fastformer.tasks.texts import MAX_LENGTH_HELP, MIXER_HELP, TOKENIZER_HELP, WORD_VECTORS_HELP
 
@@ -38,7 +38,7 @@ class ConversionSettings(TaskSettings):
         """Settle the number of epochs where it is left open: about 1,000 steps in all, from 3 to 8 epochs."""
         if self.training.epochs is not None:
             return self
-        epochs = round(STEPS * self.training.batch_size / rows)
+        epochs = round(STEPS * settled(self.training.batch_size) / rows)
         return self.with_options(epochs=min(MOST_EPOCHS, max(FEWEST_EPOCHS, epochs)))
 
     @classmethod

@@ -1,9 +1,10 @@
 """Conversion prediction as a Python object."""
 
+from fastformer.tasks.conversion.scoring import EventPredictor
 from fastformer.tasks.model import TaskModel
 
 
-class ConversionPredictor(TaskModel):
+class ConversionPredictor(TaskModel[EventPredictor]):
     """Tells how likely a user converts on an ad, from what the user did before.
 
     An example is a dictionary with `behaviors` (texts, the latest last), `ad` (a text) and the side features; to train

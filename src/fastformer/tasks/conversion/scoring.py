@@ -17,6 +17,7 @@ from fastformer.data.standard_input import some_at_a_time
 from fastformer.data.tokenizers import encode_batch
 from fastformer.engine.fit import Trained
 from fastformer.engine.inference import BATCH_TOKENS, cut_note
+from fastformer.engine.settings import settled
 from fastformer.errors import UserError
 from fastformer.modeling import FastformerForConversion
 from fastformer.modeling.conversion import Side
@@ -24,6 +25,7 @@ from fastformer.runs.folder import Run
 from fastformer.surroundings.machine import tune
 from fastformer.surroundings.progress import progress_bar
 from fastformer.tasks.base import Predictor, Service
+from fastformer.tasks.conversion.declaration import ConversionSettings
 from fastformer.tasks.conversion.events import Event, EventSource
 from fastformer.tasks.conversion.features import SideFeatures
 from fastformer.tasks.conversion.metrics import plot_reliability, scores
@@ -80,10 +82,10 @@ class ItemVectors:
         return vectors
 
 
-class EventPredictor(Predictor):
+class EventPredictor(Predictor[ConversionSettings]):
     """A trained model that judges events, as `read` gives them or as dictionaries."""
 
-    def __init__(self, trained: Trained, max_items: int = MAX_ITEMS):
+    def __init__(self, trained: Trained[ConversionSettings], max_items: int = MAX_ITEMS):
         super().__init__(trained)
         tune()
         self.model.eval()
@@ -126,7 +128,7 @@ class EventPredictor(Predictor):
 
         def noting_labels() -> Iterator[Event]:
             for event in self._events(examples, labelled=True):
-                labels.append(event.label)
+                labels.append(settled(event.label))
                 yield event
 
         found = []
@@ -153,9 +155,9 @@ class EventPredictor(Predictor):
 
     def _events(self, examples: Iterable[Event | dict[str, Any]], labelled: bool = False) -> Iterator[Event]:
         """The examples, those that are dictionaries checked as a file's rows are."""
-        examples = iter(examples)
-        for first in examples:
-            given = itertools.chain([first], examples)
+        waiting = iter(examples)
+        for first in waiting:
+            given: Iterator[Any] = itertools.chain([first], waiting)  # all are of one kind
             return given if isinstance(first, Event) else iter(EventSource(given, self.features.columns, labelled))
         return iter(())
 

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from fastformer.data.batches import token_budget_batches
 from fastformer.data.by_time import CHOSEN, hold_out_latest
-from fastformer.data.opening import reads_once
+from fastformer.data.opening import Format, reads_once
 from fastformer.data.ragged import Ragged
 from fastformer.engine.fit import Trained, Workspace, check_mixers, explained_configuration
 from fastformer.engine.inference import BATCH_TOKENS
@@ -34,14 +34,14 @@ _CONVERTED = LabelSpace("multi", ("converted",))  # one sigmoid, to whoever cali
 
 
 @dataclass(kw_only=True)
-class ConversionParts(Parts):
+class ConversionParts(Parts[ConversionSettings]):
     """The parts, with the rows that are validated on, and how side features become numbers."""
 
     held_out: Part
     features: SideFeatures
 
 
-class Conversion(Task):
+class Conversion(Task[ConversionSettings, ConversionParts]):
     """Who converts on which ad."""
 
     def check(self, settings: ConversionSettings) -> ConversionSettings:
@@ -71,7 +71,7 @@ class Conversion(Task):
         settings: ConversionSettings,
         *,
         labelled: bool = True,
-        format: str | None = None,
+        format: Format | None = None,
     ) -> EventSource:
         """The events of a .jsonl or .parquet file, of `builtin`, or of dictionaries."""
         if source == "-":
@@ -167,11 +167,11 @@ class Conversion(Task):
         """What a run's weights are weights of."""
         return FastformerForConversion
 
-    def predictor(self, trained: Trained) -> EventPredictor:
+    def predictor(self, trained: Trained[ConversionSettings]) -> EventPredictor:
         """A model that judges events."""
         return EventPredictor(trained)
 
-    def card(self, trained: Trained, name: str) -> Card:
+    def card(self, trained: Trained[ConversionSettings], name: str) -> Card:
         """What the run's README says of this task."""
         settings, features = trained.settings, trained.record["features"]
         side = [f"`{column}` (number)" for column in features["numeric"]]

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers.utils import ModelOutput
 
+from fastformer.engine.settings import settled
 from fastformer.modeling import FastformerConfig, FastformerModel
 from fastformer.surroundings.machine import has_bfloat16
 
@@ -31,7 +32,7 @@ class VectorLearner(FastformerModel):
         """The loss of a batch, given the teacher's vectors as `labels`."""
         with torch.autocast("cpu", torch.bfloat16, enabled=has_bfloat16() and self.training):
             pooled = super().forward(input_ids, attention_mask).pooler_output.float()
-        return ModelOutput(loss=distance(pooled, labels.float(), self.widths, self.relations), vectors=pooled)
+        return ModelOutput(loss=distance(pooled, settled(labels).float(), self.widths, self.relations), vectors=pooled)
 
 
 def widths(width: int) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from fastformer.errors import UserError
 from fastformer.modeling import FastformerModel
 from fastformer.surroundings.progress import progress_bar
 from fastformer.tasks.base import Predictor
+from fastformer.tasks.encoder.declaration import EncoderSettings
 from fastformer.tasks.texts import texts_of
 
 
@@ -33,13 +34,12 @@ class TextVectors:
     def of_ids(self, ids: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
         """The same for texts that are token ids already."""
         batches = token_budget_batches(np.array([len(one) for one in ids]), BATCH_TOKENS)
-        found: list[np.ndarray | None] = [None] * len(ids)
+        found: dict[int, np.ndarray] = {}
         for batch in batches:
             with torch.inference_mode():
                 rows = self._vectors(**pad_batch([ids[row] for row in batch], self.tokenizer.pad_token_id))
-            for row, vector in zip(batch, rows.numpy(), strict=True):
-                found[row] = vector
-        return iter(found)
+            found.update(zip(batch.tolist(), rows.numpy(), strict=True))
+        return (found[row] for row in range(len(ids)))
 
     def _vectors(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         pooled = FastformerModel.forward(self.model, input_ids, attention_mask, pooled_only=True).pooler_output
@@ -55,10 +55,10 @@ def similarity_scores(encode: Callable[[list[str]], np.ndarray], pairs: Iterable
     return {"spearman": float(spearmanr(cosines, scores)[0]), "pearson": float(pearsonr(cosines, scores)[0])}
 
 
-class EncoderPredictor(Predictor):
+class EncoderPredictor(Predictor[EncoderSettings]):
     """A loaded encoder."""
 
-    def __init__(self, trained: Trained):
+    def __init__(self, trained: Trained[EncoderSettings]):
         super().__init__(trained)
         self.encode = TextVectors(self.model, self.tokenizer)
 

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TokenizersBac
 from fastformer.data.batches import PadCollator, Subset
 from fastformer.data.hold_out import hold_out
 from fastformer.data.objects import read_objects
-from fastformer.data.opening import is_table
+from fastformer.data.opening import Format, is_table
 from fastformer.data.tables import Reading
 from fastformer.data.tokenizers import load_tokenizer
 from fastformer.engine.fit import Trained, Workspace, check_mixers, explained_configuration
@@ -36,7 +36,7 @@ MOST_HELD_OUT = 1000
 LONGEST_PIECE = 126  # tokens; the teacher reads 128, and has two marks
 
 
-class Encoder(Task):
+class Encoder(Task[EncoderSettings, Parts[EncoderSettings]]):
     """A small encoder that learns from a large one."""
 
     def check(self, settings: EncoderSettings) -> EncoderSettings:
@@ -46,7 +46,7 @@ class Encoder(Task):
         return settings.with_options(model={"num_hidden_layers": settings.layers, **sizes})
 
     def read(
-        self, source: Any, split: str, settings: EncoderSettings, *, labelled: bool = True, format: str | None = None
+        self, source: Any, split: str, settings: EncoderSettings, *, labelled: bool = True, format: Format | None = None
     ) -> Any:
         """Texts; `validation` and `test` are pairs with a score, `pairs` pairs without, `keep_out` anything."""
         if split == "train" or (not labelled and not isinstance(source, list)):
@@ -156,11 +156,11 @@ class Encoder(Task):
         """What a run's weights are weights of."""
         return FastformerModel
 
-    def predictor(self, trained: Trained) -> EncoderPredictor:
+    def predictor(self, trained: Trained[EncoderSettings]) -> EncoderPredictor:
         """An encoder that is ready to use."""
         return EncoderPredictor(trained)
 
-    def card(self, trained: Trained, name: str) -> Card:
+    def card(self, trained: Trained[EncoderSettings], name: str) -> Card:
         """What the run's README says of this task."""
         kept_out = trained.metrics["kept_out"]
         return Card(
@@ -191,7 +191,7 @@ vectors = TextEncoder("{name}").encode(["A first text.", "A second one."])
             title, rows, [name for name in ("agreement", "spearman") if any(name in row for row in rows.values())]
         )
 
-    def pictures(self, trained: Trained) -> Mapping[str, Callable[[Path], None]]:
+    def pictures(self, trained: Trained[EncoderSettings]) -> Mapping[str, Callable[[Path], None]]:
         """The course of the training; and beside it what lets sentence-transformers load the folder."""
         modules = {MODULES_FILE: lambda path: write_modules(path, trained.settings.width)}
         if len(trained.metrics["epochs"]) < 2:  # a point is no course

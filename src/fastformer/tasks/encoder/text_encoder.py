@@ -97,7 +97,7 @@ class TextEncoder(TransformerMixin, BaseEstimator):
         return np.array([f"vector{number}" for number in range(self._width(None))], dtype=object)
 
     def _predictor(self) -> EncoderPredictor:
-        loaded = getattr(self, "_loaded", None)
+        loaded: Any = getattr(self, "_loaded", None)  # where it was, and its predictor
         if loaded is None or loaded[0] != self.model:
             run = open_run(self.model)
             if run.task != "encoder":

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from fastformer.data.batches import PadCollator, Subset, pad_batch
 from fastformer.data.hold_out import hold_out
+from fastformer.data.opening import Format
 from fastformer.data.tokenizers import encode_batch, finding_masks
 from fastformer.engine.fit import Trained, Workspace, check_mixers, explained_configuration
 from fastformer.engine.inference import TextRunner
@@ -31,7 +32,7 @@ SCORES = ("perplexity", "accuracy")
 MOST_HELD_OUT = 1000  # scoring has the whole vocabulary in its sums
 
 
-class MaskedWords(Task):
+class MaskedWords(Task[MaskedWordsSettings, Parts[MaskedWordsSettings]]):
     """Filling in hidden words."""
 
     def check(self, settings: MaskedWordsSettings) -> MaskedWordsSettings:
@@ -48,7 +49,7 @@ class MaskedWords(Task):
         settings: MaskedWordsSettings,
         *,
         labelled: bool = True,
-        format: str | None = None,
+        format: Format | None = None,
     ) -> Texts:
         """The texts of one or more sources; labels are not read."""
         sources = (source,) if isinstance(source, str) else tuple(source)
@@ -112,15 +113,15 @@ class MaskedWords(Task):
         """What a run's weights are weights of."""
         return FastformerForMaskedLM
 
-    def predictor(self, trained: Trained) -> "Filler":
+    def predictor(self, trained: Trained[MaskedWordsSettings]) -> "Filler":
         """A model that fills in blanks."""
         return Filler(trained)
 
-    def tokenizer_to_save(self, trained: Trained) -> PreTrainedTokenizerBase:
+    def tokenizer_to_save(self, trained: Trained[MaskedWordsSettings]) -> PreTrainedTokenizerBase:
         """One that finds "[MASK]" in a text, for `pipeline("fill-mask", model=RUN)`."""
         return finding_masks(trained.tokenizer)
 
-    def card(self, trained: Trained, name: str) -> Card:
+    def card(self, trained: Trained[MaskedWordsSettings], name: str) -> Card:
         """What the run's README says of this task."""
         return Card(
             what="A model that fills in hidden words, trained on text without labels: a start for models that are "
@@ -156,10 +157,10 @@ def word_scores(hidden: np.ndarray) -> dict[str, float]:
     return {"perplexity": among, "accuracy": float(found), "negative_perplexity": -among}
 
 
-class Filler(Predictor):
+class Filler(Predictor[MaskedWordsSettings]):
     """A loaded run that fills in blanks."""
 
-    def __init__(self, trained: Trained):
+    def __init__(self, trained: Trained[MaskedWordsSettings]):
         super().__init__(trained)
         self.runner = TextRunner(self.model, self.tokenizer, self.tokenizer.model_max_length)
 

@@ -92,13 +92,14 @@ def build_recommender(settings: RecommendationSettings, tokenizer: PreTrainedTok
     with explained_configuration():
         if settings.recommender == "fim":
             return FimForRecommendation(FimConfig(**{**settings.model, **shared, "max_title": settings.max_length}))
-        own = {"max_position_embeddings": settings.max_length, "user_mixer": settings.user_mixer}
+        own: dict[str, Any] = {"max_position_embeddings": settings.max_length, "user_mixer": settings.user_mixer}
         own |= {"mixer": settings.news_mixer} if encoder is None else {"plm": _portable(encoder)}
         built = FastformerForRecommendation(RecommendationConfig(**{**settings.model, **shared, **own}))
     if encoder is not None:
-        built.pretrained.load_state_dict(encoder.state_dict())
+        pretrained: PreTrainedModel = built.pretrained
+        pretrained.load_state_dict(encoder.state_dict())
         if settings.plm_layers is not None:
-            _freeze_all_but_last(built.pretrained, settings.plm_layers)
+            _freeze_all_but_last(pretrained, settings.plm_layers)
     return built
 
 

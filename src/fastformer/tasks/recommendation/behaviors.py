@@ -96,7 +96,7 @@ class Behaviors:
                 start += columns.num_rows
                 for row in odd:  # in their order: each moves those behind it by one line
                     lines += lines >= row.number
-                real = sum(_lengths(columns[name]) for name in _FIELDS) > 0
+                real = np.sum([_lengths(columns[name]) for name in _FIELDS], axis=0) > 0
                 self.blank_lines += int((~real).sum())
                 yield _Block(columns.filter(pa.array(real)), lines[real], file.tell())
             check()

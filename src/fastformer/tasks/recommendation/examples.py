@@ -94,9 +94,9 @@ class ClickExamples(Dataset):
         rows = self.passed.values[np.maximum(places, 0) + self.passed.offsets[self.impressions][:, None]]
         self.drawn = np.where(places < 0, -1, rows)
 
-    def __getitems__(self, indices: Sequence[int]) -> dict[str, Tensor]:
+    def __getitems__(self, places: Sequence[int]) -> dict[str, Tensor]:
         """A batch: titles of the distinct news, and histories and candidates as rows of them, the click first."""
-        indices = np.asarray(indices)
+        indices = np.asarray(places)
         history, history_mask = self.histories.take(self.history_of[self.impressions[indices]]).padded()
         drawn = self.drawn[indices]
         candidates = np.concatenate([self.clicked[indices][:, None], np.maximum(drawn, 0)], axis=1)

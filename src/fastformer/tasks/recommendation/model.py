@@ -4,16 +4,17 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from fastformer.engine.settings import settled
 from fastformer.runs.folder import Run
 from fastformer.tasks.model import TaskModel
 from fastformer.tasks.recommendation.articles import Articles
 from fastformer.tasks.recommendation.ensembles import MEMBERS, ensemble
 from fastformer.tasks.recommendation.mind import read_mind
-from fastformer.tasks.recommendation.predictor import Ensemble, check_task
+from fastformer.tasks.recommendation.predictor import Ensemble, Ranker, check_task
 from fastformer.tasks.verbs import load
 
 
-class Recommender(TaskModel):
+class Recommender(TaskModel[Ranker]):
     """Ranks articles for people by what they clicked before. It learns from a folder in MIND's layout.
 
     recommender = Recommender(seed=0).fit("builtin")  # simulated clicks on first lines of docstrings
@@ -40,8 +41,9 @@ class Recommender(TaskModel):
     def save(self, folder: str | Path, overwrite: bool = False) -> None:
         """Save as a run folder, which the command line reads too; a finished run there is kept unless `overwrite`."""
         if isinstance(self.predictor, Ensemble):
-            run = self.predictor.trained.run
-            ensemble(sorted((run.folder / MEMBERS).iterdir(), key=lambda path: int(path.name)), folder)
+            run = settled(self.predictor.trained.run)
+            members = sorted((run.folder / MEMBERS).iterdir(), key=lambda path: int(path.name))
+            ensemble(members, folder)
         else:
             super().save(folder, overwrite)
 
@@ -59,7 +61,7 @@ def recommend(
     Chosen from `news`, a folder of MIND, or from what the run was trained on; what was clicked already is left out, and
     what has no title.
     """
-    ranker = load(check_task(run), show_progress)
+    ranker: Any = load(check_task(run), show_progress)
     given = history.split(",") if isinstance(history, str) else history
     ids = [name for one in given if (name := one.strip())]
     choice = None if news is None else Articles(read_mind(news, show_progress=show_progress).news, news)

@@ -24,6 +24,7 @@ from fastformer.surroundings.progress import progress_bar
 from fastformer.tasks.base import Predictor, Service
 from fastformer.tasks.recommendation.articles import Articles, articles_of
 from fastformer.tasks.recommendation.clicks import Clicks
+from fastformer.tasks.recommendation.declaration import RecommendationSettings
 from fastformer.tasks.recommendation.examples import Titles, encode_titles
 from fastformer.tasks.recommendation.metrics import METRICS, impression_metrics, ranks
 from fastformer.tasks.recommendation.scoring import encode_news, match_clicks
@@ -32,10 +33,10 @@ COUNTS = ("impressions", "without_positive", "one_class")
 _IMPRESSIONS_AT_ONCE, _CANDIDATES_AT_ONCE = 1024, 1 << 20  # of those that come as dictionaries
 
 
-class Ranker(Predictor):
+class Ranker(Predictor[RecommendationSettings]):
     """A loaded run. Impressions are those of a folder (`Clicks`), or dictionaries with ids of the run's articles."""
 
-    def __init__(self, trained: Trained):
+    def __init__(self, trained: Trained[RecommendationSettings]):
         super().__init__(trained)
         self.cut = 0
         self.unscored: dict[str, int] = {}
@@ -107,7 +108,7 @@ class Ranker(Predictor):
         how many have no click, `one_class` how many have one class only, these among them.
         """
         keep = not isinstance(examples, Clicks)
-        clicks = self.articles.clicks(list(examples)) if keep else examples
+        clicks = examples if isinstance(examples, Clicks) else self.articles.clicks(list(examples))
         if clicks.labels is None:
             raise UserError("impressions without labels cannot be scored; give 0 or 1 for every candidate")
         metrics = impression_metrics(self.score(clicks, keep), clicks.labels, clicks.candidates.offsets)

@@ -87,7 +87,9 @@ def encode_users(model: FastformerForRecommendation, news: Tensor, clicks: Click
 
 def _at_least_one(numbers: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A batch of empty histories is one place wide, of padding."""
-    return (numbers, mask) if numbers.shape[1] else tuple(np.zeros((len(x), 1), x.dtype) for x in (numbers, mask))
+    if numbers.shape[1]:
+        return numbers, mask
+    return np.zeros((len(numbers), 1), numbers.dtype), np.zeros((len(mask), 1), mask.dtype)
 
 
 def _dot_products(

@@ -80,7 +80,7 @@ def _titles() -> list[tuple[str, str]]:
     need_libraries(CATEGORIES)
     found: dict[str, dict[str, None]] = {category: {} for category in CATEGORIES}
     for row in builtin_rows("train"):
-        titles = found.get(row.label)
+        titles = found.get(str(row.label))
         if titles is not None and len(titles) < TITLES_PER_CATEGORY:
             title = " ".join(row.text.strip().splitlines()[0].split())
             if len(title.split()) >= _LEAST_WORDS:
@@ -103,18 +103,21 @@ def _write(folder: Path, titles: list[tuple[str, str]], users: int, seed: int) -
         own = news[category_of[news] == favourite[user]]
         return np.union1d(draw.choice(own, loyal, replace=False), draw.choice(news, count - loyal, replace=False))
 
-    histories = [list(draw.permutation(clicks(user, shown["train"], draw.integers(0, 30)))) for user in range(users)]
+    histories = [
+        list(draw.permutation(clicks(user, shown["train"], int(draw.integers(0, 30))))) for user in range(users)
+    ]
     now, impression = _START, 0
     with explain_full_disk(folder):
         for split in SPLITS:
             (folder / split).mkdir(parents=True)
             news = shown[split]
-            lines = (f"{ids[n]}\t{titles[n][1]}\t{titles[n][1]}\t{titles[n][0]}\t\t\t[]\t[]\n" for n in news)
-            (folder / split / "news.tsv").write_text("".join(lines), encoding="utf-8")
-            lines, clicked = [], [[] for _ in range(users)]
+            articles = (f"{ids[n]}\t{titles[n][1]}\t{titles[n][1]}\t{titles[n][0]}\t\t\t[]\t[]\n" for n in news)
+            (folder / split / "news.tsv").write_text("".join(articles), encoding="utf-8")
+            lines: list[str] = []
+            clicked: list[list[int]] = [[] for _ in range(users)]
             for user in draw.permutation(np.repeat(np.arange(users), IMPRESSIONS[split])):
                 unread = np.setdiff1d(news, histories[user] + clicked[user])
-                positive = clicks(user, unread, draw.integers(1, 3))
+                positive = clicks(user, unread, int(draw.integers(1, 3)))
                 negative = draw.choice(np.setdiff1d(unread, positive), CANDIDATES - len(positive), replace=False)
                 candidates = draw.permutation(np.concatenate([positive, negative]))
                 labels = np.isin(candidates, positive)

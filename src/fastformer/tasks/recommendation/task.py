@@ -10,9 +10,11 @@ import torch
 from transformers import PreTrainedModel
 
 from fastformer.data.by_time import CHOSEN, hold_out_latest
+from fastformer.data.opening import Format
 from fastformer.data.ragged import Ragged
 from fastformer.engine.fit import Trained, Workspace
 from fastformer.engine.inference import cut_note
+from fastformer.engine.settings import settled
 from fastformer.engine.warm_start import check_word_vectors, warm_start
 from fastformer.errors import UserError
 from fastformer.modeling import FastformerForRecommendation, FimForRecommendation, NewsRecommender
@@ -43,16 +45,18 @@ class Validation:
     def __call__(self, model: PreTrainedModel) -> dict[str, float]:
         """The scores of a model."""
         scores = score_clicks(model, self.titles, self.clicks, self.history_length)
-        metrics = impression_metrics(scores, self.clicks.labels, self.clicks.candidates.offsets)
+        metrics = impression_metrics(scores, settled(self.clicks.labels), self.clicks.candidates.offsets)
         return {name: metrics[name] for name in METRICS}
 
 
-class Recommendation(Task):
+class Recommendation(Task[RecommendationSettings, Parts[RecommendationSettings]]):
     """Ranking articles for users."""
 
     def check(self, settings: RecommendationSettings) -> RecommendationSettings:
         """Refuse what does not go together; say now what is wrong with an encoder or with vectors of words."""
-        paths = {name: str(path) for name in ("plm", "init") if (path := getattr(settings, name)) is not None}
+        paths: dict[str, Any] = {
+            name: str(path) for name in ("plm", "init") if (path := getattr(settings, name)) is not None
+        }
         settings = check_architecture(replace(settings, fields=_columns(settings.fields), **paths))
         check_word_vectors(settings.init)
         encoder_folder(settings)
@@ -65,7 +69,7 @@ class Recommendation(Task):
         settings: RecommendationSettings,
         *,
         labelled: bool = True,
-        format: str | None = None,
+        format: Format | None = None,
     ) -> Clicks | list[dict[str, Any]]:
         """The clicks of a folder of MIND; clicks, and dictionaries for a predictor, stay what they are."""
         if isinstance(source, list):
@@ -85,7 +89,7 @@ class Recommendation(Task):
 
     def same(self, examples: Clicks) -> Iterable[tuple[float, bytes]]:
         """Impressions are the same if they were at the same time and led to the same clicks."""
-        labels = Ragged(examples.labels, examples.candidates.offsets)
+        labels = Ragged(settled(examples.labels), examples.candidates.offsets)
         return ((time, labels.row(number).tobytes()) for number, time in enumerate(examples.times.tolist()))
 
     def encode(self, data: Mapping[str, Clicks], settings: RecommendationSettings, workspace: Workspace) -> Parts:
@@ -156,17 +160,17 @@ class Recommendation(Task):
         if "members" not in run.record:
             return super().load(run)
         members = [open_run(run.folder / MEMBERS / str(number)) for number in range(run.record["members"])]
-        return Ensemble(run, [super(Recommendation, self).load(member) for member in members])
+        return Ensemble(run, [self.predictor(Trained.of(one, self.model_class(one.record))) for one in members])
 
     def model_class(self, record: Mapping[str, Any]) -> type[PreTrainedModel]:
         """What a run's weights are weights of."""
         return FimForRecommendation if record["model"] == "fim" else FastformerForRecommendation
 
-    def predictor(self, trained: Trained) -> Ranker:
+    def predictor(self, trained: Trained[RecommendationSettings]) -> Ranker:
         """A model that ranks and recommends."""
         return Ranker(trained)
 
-    def card(self, trained: Trained, name: str) -> Card:
+    def card(self, trained: Trained[RecommendationSettings], name: str) -> Card:
         """What the run's README says of this task."""
         record, metrics, settings = trained.record, trained.metrics, trained.settings
         return Card(
@@ -208,7 +212,7 @@ def _split(train: Clicks, validation: Clicks | None, seed: int) -> tuple[Clicks,
     if validation is None:
         rows = hold_out_latest(train.times, seed, _MOST_HELD_OUT)
         train, validation, held_out_by = train.take(rows.train), train.take(rows.validation), rows.by
-    clicked = np.add.reduceat(validation.labels, validation.candidates.offsets[:-1], dtype=np.int64)
+    clicked = np.add.reduceat(settled(validation.labels), validation.candidates.offsets[:-1], dtype=np.int64)
     if not ((clicked > 0) & (clicked < validation.candidates.lengths)).any():
         raise UserError(
             "no impression to validate on has both a click and a non-click; give other data to --validation"
@@ -217,4 +221,5 @@ def _split(train: Clicks, validation: Clicks | None, seed: int) -> tuple[Clicks,
 
 
 def _arrays(clicks: Clicks, titles: Titles) -> tuple[np.ndarray, ...]:
-    return (titles.ids, titles.lengths, *clicks.histories, clicks.history_of, *clicks.candidates, clicks.labels)
+    labels = settled(clicks.labels)
+    return (titles.ids, titles.lengths, *clicks.histories, clicks.history_of, *clicks.candidates, labels)

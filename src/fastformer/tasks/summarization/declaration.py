@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from fastformer.engine.settings import option
+from fastformer.engine.settings import option, settled
 from fastformer.tasks.base import Declaration, register
 from fastformer.tasks.texts import INIT_HELP, MIXER_HELP, TOKENIZER_HELP, TableSettings
 
@@ -59,7 +59,7 @@ class SummarizationSettings(TableSettings):
         """Settle the epochs, where they are left open: about 1,000 steps in all, from 4 to 15 epochs."""
         if self.training.epochs is not None:
             return self
-        epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS, round(STEPS * self.training.batch_size / documents)))
+        epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS, round(STEPS * settled(self.training.batch_size) / documents)))
         return replace(self, training=replace(self.training, epochs=epochs))
 
 

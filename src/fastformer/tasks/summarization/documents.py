@@ -122,10 +122,10 @@ def _read(
 ) -> Iterator[tuple[str, Document]]:
     """The documents, and where they stand."""
     name = called(source) if isinstance(source, str) else None
-    choose = partial(_choose_columns, name or GIVEN, reading, with_summary)
+    choose: Choose = partial(_choose_columns, name or GIVEN, reading, with_summary)
     choose = keeping.beside(choose) if keeping else choose
     base, _, named_split = (name or "").rpartition(":")
-    if name is None:
+    if not isinstance(source, str):
         records = _given(source, choose)
     elif "builtin" in (name, base):
         found = builtin_documents(named_split if base else reading.split or "train")
@@ -208,7 +208,7 @@ def _text(where: str, value: Any, role: str) -> str:
     return tidy(whole_characters(value))
 
 
-def _choose_columns(name: str, reading: Reading, with_summary: bool, found: list[str]) -> tuple[str, str | None]:
+def _choose_columns(name: str, reading: Reading, with_summary: bool, found: list[str]) -> tuple[str | None, ...]:
     """The two columns: as told, else those of the training, else by their names."""
     listed = f"columns found: {', '.join(found[:30])}{', …' if len(found) > 30 else ''}"
     article, summary = reading.text_column, reading.label_column if with_summary else None
@@ -231,7 +231,8 @@ def _choose_columns(name: str, reading: Reading, with_summary: bool, found: list
     if article == summary:
         raise UserError(f"{name}: {article!r} cannot be article and summary at once; name another --summary-column")
     left = tuple(column for column in found if column not in (article, summary))
-    reading.chosen.update(texts=(article,), labels=(summary,) if with_summary else (), left=left)
+    texts, labels = (tuple(column for column in (one,) if column is not None) for one in (article, summary))
+    reading.chosen.update(texts=texts, labels=labels, left=left)
     return article, summary
 
 

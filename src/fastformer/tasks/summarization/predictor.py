@@ -13,18 +13,18 @@ from fastformer.engine.inference import TextRunner
 from fastformer.modeling.pooling import MeanPooling
 from fastformer.tasks.base import Predictor, Service
 from fastformer.tasks.summarization.baselines import SENTENCES, baseline_summaries, lead
-from fastformer.tasks.summarization.declaration import Evaluating, Predicting, Summarizing
+from fastformer.tasks.summarization.declaration import Evaluating, Predicting, SummarizationSettings, Summarizing
 from fastformer.tasks.summarization.documents import Documents, tidy
 from fastformer.tasks.summarization.metrics import ENGLISH, language_code, rouge
 from fastformer.tasks.summarization.writing import Writer
 
 
-class SummaryPredictor(Predictor):
+class SummaryPredictor(Predictor[SummarizationSettings]):
     """Writes summaries. Examples are documents, dictionaries with an article, or articles."""
 
     counts_itself = True
 
-    def __init__(self, trained: Trained):
+    def __init__(self, trained: Trained[SummarizationSettings]):
         super().__init__(trained)
         self.runner = TextRunner(self.model, self.tokenizer, self.tokenizer.model_max_length)
         self.noted: tuple[Documents | Writer | TextRunner, ...] = ()  # who has something to say of the last call

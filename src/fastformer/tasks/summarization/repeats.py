@@ -32,7 +32,8 @@ class NoRepeatedWords(LogitsProcessor):
         reading = readings(tokenizer)
         self.blanks = {piece for piece, text in reading.items() if text.isspace()}
         self.beginnings = {piece for piece, text in reading.items() if begins_word(text)} - self.blanks
-        self.word, self.first_pieces = (lru_cache(_REMEMBERED)(one) for one in (self._word, self._first_pieces))
+        self.word = lru_cache(_REMEMBERED)(self._word)
+        self.first_pieces = lru_cache(_REMEMBERED)(self._first_pieces)
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Scores (rows, vocabulary) with -inf at what each row must not begin now."""

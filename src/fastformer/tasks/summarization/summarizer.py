@@ -9,9 +9,10 @@ from fastformer.runs.folder import Run
 from fastformer.surroundings.progress import say
 from fastformer.tasks.model import TaskModel
 from fastformer.tasks.summarization.documents import STORY, read_documents, tidy
+from fastformer.tasks.summarization.predictor import SummaryPredictor
 
 
-class Summarizer(TaskModel):
+class Summarizer(TaskModel[SummaryPredictor]):
     """Writes summaries of articles, once it has learned from dictionaries with an article and a summary, or a file.
 
         rows = [{"article": f"Today {who} bought {what}. Then it rained {n} times.", "summary": f"{who} bought {what}."}

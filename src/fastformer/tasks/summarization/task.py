@@ -10,8 +10,9 @@ import torch
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from fastformer.data.hold_out import hold_out
+from fastformer.data.opening import Format
 from fastformer.engine.fit import Trained, Workspace, check_mixers, explained_configuration
-from fastformer.engine.settings import TaskSettings
+from fastformer.engine.settings import settled
 from fastformer.engine.warm_start import kind_of, pair_rows_of, tokenizer_of, warm_start
 from fastformer.modeling import FastformerConfig, FastformerForConditionalGeneration
 from fastformer.surroundings.markdown import markdown_table
@@ -32,17 +33,17 @@ SCORES = ("perplexity", "accuracy", "rouge1", "seconds")  # of every epoch
 
 
 @dataclass(kw_only=True)
-class SummaryParts(Parts):
+class SummaryParts(Parts[SummarizationSettings]):
     """What a summarizer learns from."""
 
     sample: Sample | None  # to be summarized after every epoch
     kept: FastformerForConditionalGeneration | None = None  # the model without its training: it writes the sample
 
 
-class Summarization(Task):
+class Summarization(Task[SummarizationSettings, SummaryParts]):
     """Writing summaries."""
 
-    def settings(self, preset: str | TaskSettings = "default", **given: Any) -> SummarizationSettings:
+    def settings(self, preset: str | SummarizationSettings = "default", **given: Any) -> SummarizationSettings:
         """The settings of a preset; the tokenizer of a run to start from comes along, unless another is given."""
         given["tokenizer"] = given.get("tokenizer") or tokenizer_of(given.get("init"))
         return super().settings(preset, **given)
@@ -61,7 +62,7 @@ class Summarization(Task):
         settings: SummarizationSettings,
         *,
         labelled: bool = True,
-        format: str | None = None,
+        format: Format | None = None,
     ) -> Documents:
         """The documents of a source, or, not `labelled`, its articles alone."""
         if isinstance(source, Path):
@@ -106,12 +107,13 @@ class Summarization(Task):
         else:
             rows = hold_out(len(encoded["train"]), settings.training.seed, most=MOST_HELD_OUT)
             training, validating = (Pairs(encoded["train"], some) for some in rows)
-        settings = replace(settings.for_size(len(training)), language=settings.language or _told_language(detector))
+        language = settings.language or _told_language(detector)
+        settings = replace(settings.for_size(len(training)), language=language)
         if settings.init is not None:
             settings = replace(settings, model={**settings.model, **pair_rows_of(settings.init)})
         sample = None
         if settings.follow:
-            sample = Sample.of(data.get("validation", data["train"]), validating, settings.language)
+            sample = Sample.of(data.get("validation", data["train"]), validating, language)
         return SummaryParts(
             settings=settings,
             tokenizer=tokenizer,
@@ -134,14 +136,18 @@ class Summarization(Task):
         settings, tokenizer = parts.settings, parts.tokenizer
         config = model_config(settings, tokenizer)
         with torch.random.fork_rng():
-            parts.kept = FastformerForConditionalGeneration(config)
-        parts.kept.generation_config = generation_config(settings, parts.kept.config, tokenizer)
+            parts.kept = kept = FastformerForConditionalGeneration(config)
+        kept.generation_config = generation_config(settings, kept.config, tokenizer)
         learner = SummaryLearner(config)
         if settings.init is not None and not workspace.resume:  # a checkpoint has all weights
             counts = parts.train.texts.counts(config.vocab_size) if settings.adapt_init else None
-            options = {"counts": counts, "seed": settings.training.seed, "show_progress": workspace.show}
+            options: dict[str, Any] = {
+                "counts": counts,
+                "seed": settings.training.seed,
+                "show_progress": workspace.show,
+            }
             warm_start(learner, tokenizer, settings.init, **options)
-        writer = Writer(parts.kept, tokenizer, beams=1)
+        writer = Writer(kept, tokenizer, beams=1)
         parts.compute_metrics = lambda result: {
             **validation_scores(result.predictions),
             **({"rouge1": parts.sample.score(writer, learner)} if parts.sample else {}),
@@ -153,14 +159,15 @@ class Summarization(Task):
         self, model: SummaryLearner, parts: SummaryParts, history: list[dict[str, float]], workspace: Workspace
     ) -> tuple[PreTrainedModel, dict[str, float]]:
         """The model without its training."""
-        parts.kept.cpu().load_state_dict(model.state_dict())
-        return parts.kept, super().finish(model, parts, history, workspace)[1]
+        kept = settled(parts.kept)
+        kept.cpu().load_state_dict(model.state_dict())
+        return kept, super().finish(model, parts, history, workspace)[1]
 
     def model_class(self, record: Mapping[str, Any]) -> type[PreTrainedModel]:
         """What a run's weights are weights of."""
         return FastformerForConditionalGeneration
 
-    def predictor(self, trained: Trained) -> SummaryPredictor:
+    def predictor(self, trained: Trained[SummarizationSettings]) -> SummaryPredictor:
         """A model that writes."""
         return SummaryPredictor(trained)
 
@@ -170,7 +177,7 @@ class Summarization(Task):
             return {}
         return {COURSE_FILE: lambda path: plot_course(trained.metrics, path, path.resolve().parent.name)}
 
-    def card(self, trained: Trained, name: str) -> Card:
+    def card(self, trained: Trained[SummarizationSettings], name: str) -> Card:
         """What the run's README says of this task."""
         settings, metrics = trained.settings, trained.metrics
         found = metrics["validation"]
