@@ -7,8 +7,10 @@ import sys
 
 import numpy as np
 import pytest
+import typer
 
 from fastformer.cli import main
+from fastformer.cli.app import app
 from fastformer.errors import UserError, extra
 from fastformer.surroundings.progress import how_many
 from fastformer.version import __version__
@@ -40,15 +42,34 @@ def test_help_teaches(fastformer, verb):
         assert all(flag in out for flag in ("--train", "--output", "--resume", "--mixer", "--preset", "--init"))
 
 
+def _commands(command, path=()):
+    yield path, command
+    for name, one in getattr(command, "commands", {}).items():
+        yield from _commands(one, (*path, name))
+
+
+@pytest.mark.parametrize(("path", "command"), list(_commands(typer.main.get_command(app))), ids=str)
+def test_help_fits_into_80_columns_and_cuts_no_name(fastformer, monkeypatch, path, command):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = fastformer(*path, "--help")
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+    listed = [line.split() for line in out.splitlines() if line.startswith("  -")]
+    named = {word.rstrip(",") for words in listed for word in words}
+    for one in command.params:
+        if one.param_type_name == "option" and not one.hidden:
+            assert named.issuperset(name for name in (*one.opts, *one.secondary_opts) if name.startswith("--"))
+
+
 def test_what_goes_to_a_file_is_utf_8_on_every_system(monkeypatch):
     out = io.TextIOWrapper(io.BytesIO(), encoding="cp1252")
     monkeypatch.setattr(sys, "stdout", out)
-    monkeypatch.setattr(sys, "argv", ["fastformer", "evaluate", "--help"])
+    monkeypatch.setattr(sys, "argv", ["fastformer", "predict", "--help"])
     with pytest.raises(SystemExit):
         main()
     assert out.encoding == "utf-8"
     out.flush()
-    assert "╭" in out.buffer.getvalue().decode("utf-8")
+    assert "COLUMN,…" in out.buffer.getvalue().decode("utf-8")
 
 
 @pytest.mark.parametrize("module", ["typer", "fastformer.cli.train", "torch"])

@@ -16,6 +16,7 @@ from fastformer.cli.runs import embed, evaluate, export, predict
 from fastformer.cli.serve import serve
 from fastformer.cli.train import train_app
 from fastformer.errors import Interrupted, UserError
+from fastformer.tasks.classification.declaration import CLASSIFICATION
 from fastformer.version import __version__
 
 app = typer.Typer(
@@ -23,7 +24,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,
     help="Long text in linear time on any machine: train, evaluate and use Fastformer and its six rivals.\n\n"
     "Start with `fastformer quickstart`. Training leaves a run folder, "
     "whose path is all that `evaluate`, `predict` and the other verbs need to know of the model.",
@@ -68,7 +69,9 @@ def quickstart(
     rows = result["rows"]
     title = f"Built-in corpus: {rows['train']:,} training, {rows['test']:,} test docstrings"
     methods = ("fastformer", "tf-idf + logistic regression", "majority class")
-    print_table(title, {name: result[name] for name in methods}, ("accuracy", "macro_f", "seconds"))
+    print_table(
+        title, {name: result[name] for name in methods}, ("accuracy", "macro_f", "seconds"), CLASSIFICATION.short_names
+    )
     for example in result["examples"]:
         text = " ".join(example["text"].split())
         sure = max(example["probabilities"].values())

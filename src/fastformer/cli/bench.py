@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from fastformer.cli.options import (
-    DATA_HELP,
     Json,
     LabelColumn,
     Repetitions,
@@ -16,10 +15,11 @@ from fastformer.cli.options import (
     Threads,
     print_json,
 )
+from fastformer.tasks.texts import DATA_HELP
 
 bench_app = typer.Typer(
     no_args_is_help=True,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,
     help="Measure time, memory and multiply-adds: of the mixers by length, on paper, and against other libraries.",
 )
 

@@ -1,14 +1,18 @@
 """What several verbs have in common: their options, and how results are printed."""
 
 import json
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from fastformer.tasks.base import Declaration, Shown
 
 
 class Format(StrEnum):
@@ -21,18 +25,30 @@ class Format(StrEnum):
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON and show no progress.")]
-Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed: the same seed gives the same model.")]
-TextColumn = Annotated[
-    str | None, typer.Option(help="Column that holds the text; `title,body` joins several. Guessed when obvious.")
+Seed = Annotated[
+    int, typer.Option(min=0, max=2**32 - 1, metavar="N", help="Random seed: the same seed gives the same model.")
 ]
-LabelColumn = Annotated[str | None, typer.Option(help="Column that holds the label. Guessed when obvious.")]
+TextColumn = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Column that holds the text; `title,body` joins several. Guessed when obvious."),
+]
+LabelColumn = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Column that holds the label. Guessed when obvious.")
+]
 ArticleColumn = Annotated[
     str | None,
-    typer.Option("--article-column", "--text-column", help="Column that holds the article. Guessed when obvious."),
+    typer.Option(
+        "--article-column", "--text-column", metavar="NAME", help="Column that holds the article. Guessed when obvious."
+    ),
 ]
 SummaryColumn = Annotated[
     str | None,
-    typer.Option("--summary-column", "--label-column", help="Column that holds the summary. Guessed when obvious."),
+    typer.Option(
+        "--summary-column",
+        "--label-column",
+        metavar="NAME",
+        help="Column that holds the summary. Guessed when obvious.",
+    ),
 ]
 # In verbs of every task the same columns have both names.
 AnyTextColumn = Annotated[
@@ -40,13 +56,17 @@ AnyTextColumn = Annotated[
     typer.Option(
         "--text-column",
         "--article-column",
+        metavar="NAME",
         help="Column that holds the text; `title,body` joins several, except for a summarizer. Guessed when obvious.",
     ),
 ]
 AnyLabelColumn = Annotated[
     str | None,
     typer.Option(
-        "--label-column", "--summary-column", help="Column that holds the label, or the summary. Guessed when obvious."
+        "--label-column",
+        "--summary-column",
+        metavar="NAME",
+        help="Column that holds the label, or the summary. Guessed when obvious.",
     ),
 ]
 Separator = Annotated[
@@ -60,7 +80,7 @@ Strict = Annotated[
     bool | None,
     typer.Option("--strict/--no-strict", help="Stop at a row without a text or a label [default: as trained]."),
 ]
-Beams = Annotated[int | None, typer.Option(min=1, help="Beam size [default: the preset's, or the run's].")]
+Beams = Annotated[int | None, typer.Option(min=1, metavar="N", help="Beam size [default: the preset's, or the run's].")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as `fastformer train` leaves it.")]
 Texts = Annotated[
     str, typer.Argument(metavar="FILE", help="A table, a .txt of one text per line, or - for standard input.")
@@ -75,29 +95,9 @@ AnyTexts = Annotated[
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted training in --output.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is in --output when done.")]
-Repetitions = Annotated[int, typer.Option(min=1, help="Measured steps; their median counts.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="Threads of torch [default: as torch chooses].")]
+Repetitions = Annotated[int, typer.Option(min=1, metavar="N", help="Measured steps; their median counts.")]
+Threads = Annotated[int | None, typer.Option(min=1, metavar="N", help="Threads of torch [default: as torch chooses].")]
 InputFormat = Annotated[Format | None, typer.Option(help="Format of standard input; files say it by their name.")]
-
-DATA_HELP = (
-    "CSV, TSV, JSONL, Parquet or .xlsx (plain, .gz, .xz or .zip), fastText's lines, a folder of LABEL/*.txt, Amazon "
-    "reviews, IMDB or MIND as published, a folder saved by `datasets`, a Hub name, or `builtin`."
-)
-
-
-_SHORT = {  # a terminal has 80 columns
-    "macro_f": "macro-F",
-    "micro_f": "micro-F",
-    "f1": "F1",
-    "calibration_error": "ECE",
-    "texts_per_second": "texts/s",
-    "largest_difference": "off by",
-    "megabytes": "MB",
-    "auc": "AUC",
-    "mrr": "MRR",
-    "ndcg@5": "nDCG@5",
-    "ndcg@10": "nDCG@10",
-}
 
 
 def split_commas(given: list[str] | None) -> tuple[str, ...]:
@@ -110,20 +110,22 @@ def print_json(result: Any) -> None:
     print(json.dumps(result, indent=2, ensure_ascii=False))
 
 
-def print_table(title: str, rows: dict[str, dict[str, float]], columns: tuple[str, ...]) -> None:
-    """Print scores for people: one row per name."""
+def print_table(
+    title: str, rows: Mapping[str, Mapping[str, Any]], columns: Sequence[str], short: Mapping[str, str]
+) -> None:
+    """Print scores for people: one row per name. `short` are names for columns: a terminal has 80 characters."""
     table = Table(title=escape(title), title_justify="left")
     table.add_column("")
     for column in columns:
-        table.add_column(_SHORT.get(column, column.replace("_", " ")), justify="right")
+        table.add_column(short.get(column, column.replace("_", " ")), justify="right")
     for name, scores in rows.items():
         table.add_row(escape(name), *(_cell(scores.get(column)) for column in columns))
     Console().print(table)
 
 
-def print_shown(shown: Any) -> None:
+def print_shown(shown: "Shown", task: "Declaration") -> None:
     """Print a table that a task gives, and its note."""
-    print_table(shown.title, shown.rows, shown.columns)
+    print_table(shown.title, shown.rows, shown.columns, task.short_names)
     if shown.note:
         print(shown.note)
 

@@ -10,7 +10,7 @@ from fastformer.cli.options import ArticleColumn, Json, LabelColumn, SummaryColu
 
 reproduce_app = typer.Typer(
     no_args_is_help=True,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,
     help="Tables and figures of the paper, made again on any data, its numbers beside ours.",
 )
 

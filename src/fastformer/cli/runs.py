@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from fastformer.cli.options import (
-    DATA_HELP,
     AnyLabelColumn,
     AnyTextColumn,
     AnyTexts,
@@ -31,6 +30,7 @@ from fastformer.cli.options import (
 from fastformer.cli.train import option_parameter
 from fastformer.engine.settings import options_of
 from fastformer.tasks.base import declared
+from fastformer.tasks.texts import DATA_HELP
 
 
 def with_task_options(verb: str) -> Callable:
@@ -88,7 +88,7 @@ def evaluate(
     if json_:
         return print_json(result)
     for table in get_task(opened.task).evaluated_tables(result, data):
-        print_shown(table)
+        print_shown(table, declared()[opened.task])
 
 
 evaluate.__doc__ = _with_lines(evaluate.__doc__, [one.evaluate_help for one in declared().values()])
@@ -200,6 +200,7 @@ def export(
     --evaluate-on held-out.csv`
     """
     from fastformer.export.exporting import export as write
+    from fastformer.runs.folder import open_run
 
     result = write(
         run,
@@ -215,7 +216,8 @@ def export(
     if json_:
         return print_json(result)
     if "evaluation" in result:
-        print_table(f"{evaluate_on}", result["evaluation"], tuple(result["evaluation"]["run"]))
+        short = {**declared()[open_run(run).task].short_names, "megabytes": "MB"}
+        print_table(f"{evaluate_on}", result["evaluation"], tuple(result["evaluation"]["run"]), short)
     sizes = f"{result['megabytes']:.1f} MB (the run: {result['megabytes_of_run']:.1f} MB)"
     print(f"{sizes}; outputs on random texts differ by {result['largest_difference']:.0e}. ", end="")
     print(f"The export is in {result['output']}.")

@@ -15,7 +15,9 @@ from fastformer.tasks.base import Declaration, declared
 
 _METAVARS = {int: "N", float: "X", str: "NAME", Path: "PATH"}  # a terminal has 80 columns
 
-train_app = typer.Typer(no_args_is_help=True, help="Train a model for a task; leaves a run folder.")
+train_app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Train a model for a task; leaves a run folder."
+)
 
 
 def train_command(declaration: Declaration) -> Callable[..., None]:
@@ -29,7 +31,7 @@ def train_command(declaration: Declaration) -> Callable[..., None]:
         if json_:
             return print_json(metrics)
         for table in get_task(declaration.name).trained_tables(metrics, str(output)):
-            print_shown(table)
+            print_shown(table, declaration)
         count = metrics["rows"].get("train")
         print(f"{metrics['train_seconds']:.0f} s for {count:,} {declaration.unit}s. The model is in {output}.")
 
@@ -49,16 +51,16 @@ def _joined(given: dict[str, Any]) -> dict[str, Any]:
 
 def _parameters(declaration: Declaration) -> typing.Iterator[inspect.Parameter]:
     files = list[str] if declaration.many_files else str
-    yield _parameter("train", files, typer.Option(help=declaration.data_help))
-    yield _parameter("output", Path, typer.Option(help="Run folder to write."))
+    yield _parameter("train", files, typer.Option(metavar="FILE", help=declaration.data_help))
+    yield _parameter("output", Path, typer.Option(metavar="FOLDER", help="Run folder to write."))
     chosen = f"Data to choose the epoch on [default: {declaration.held_out}]."
-    yield _parameter("validation", str | None, typer.Option(help=chosen), None)
+    yield _parameter("validation", str | None, typer.Option(metavar="FILE", help=chosen), None)
     if declaration.test_help is not None:
-        yield _parameter("test", str | None, typer.Option(help=declaration.test_help), None)
+        yield _parameter("test", str | None, typer.Option(metavar="FILE", help=declaration.test_help), None)
     for name, help in declaration.sources.items():
-        yield _parameter(name, str | None, typer.Option(help=help), None)
+        yield _parameter(name, str | None, typer.Option(metavar="FILE", help=help), None)
     presets = f"{', '.join(declaration.presets)}, or a .toml file with settings of your own."
-    yield _parameter("preset", str, typer.Option(help=presets), "default")
+    yield _parameter("preset", str, typer.Option(metavar="NAME", help=presets), "default")
     default = declaration.presets.get_settings("default")
     for name, (kind, option) in options_of(declaration.settings).items():
         usual = getattr(default, name, getattr(default.training, name, None))

@@ -50,7 +50,7 @@ def writing_answers(path: str | Path, line: Callable[[Answer], str]) -> Iterator
         def write(answers: list[Answer]) -> None:
             for answer in answers:
                 columns.update(dict.fromkeys(answer))
-            pickle.dump(answers, rows)
+            pickle.dump(answers, rows)  # unnamed and ours alone; JSON has no dates, Arrow no 1 beside 2.5
 
         yield write
         finish(aside, list(columns), rows)

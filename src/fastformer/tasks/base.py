@@ -65,6 +65,7 @@ class Declaration:
     embed_help: str = ""  # what a vector is of
     architectures: Sequence[str] = ()  # models that `save_pretrained` leaves in a folder, and that are runs of it
     reads_texts: bool = False  # an example is one text: `predict` takes documents, and a text itself
+    short_names: Mapping[str, str] = field(default_factory=dict)  # of scores, for a table of 80 characters
 
     @cached_property
     def presets(self) -> Presets:

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import ndcg_score, roc_auc_score
 
@@ -76,6 +76,7 @@ impressions = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(impressions)
 def test_as_scikit_learn_and_a_plain_loop_have_it(shown):
     shown.append([(0, 0), (1, 1)])  # one at least with both classes
@@ -99,6 +100,7 @@ def test_as_scikit_learn_and_a_plain_loop_have_it(shown):
     assert found["without_positive"] == len(shown) - len(mrr)
 
 
+@settings(deadline=None)
 @given(impressions)
 def test_ranks_are_a_permutation_by_score(shown):
     scores, _, offsets = flat(*shown)

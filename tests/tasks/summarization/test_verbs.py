@@ -183,6 +183,11 @@ def test_the_python_object(run_folder, tmp_path):
     assert loaded.predict([article, other], beams=1) == found
     assert (tmp_path / "run" / "course.png").is_file()
     assert loaded.evaluate(documents[:5])["rows"] == 5
+    renamed = [{"body": one["article"], "title": one["summary"]} for one in documents[:5]]
+    found = loaded.evaluate(renamed, text_column="body", label_column="title", beams=1, language="de")
+    assert (found["rows"], found["beams"], found["language"]) == (5, 1, "de")
+    with pytest.raises(UserError, match="--plot: a run of summarization has no use for it"):
+        loaded.evaluate(documents[:5], plot="a.png")
     assert loaded.embed([article]).shape == (1, 128)
     with pytest.raises(UserError, match="this Summarizer is not trained yet"):
         Summarizer().summarize(article)

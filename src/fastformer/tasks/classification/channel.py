@@ -64,7 +64,7 @@ def fit_channel(
     that gives unseen scores, of all texts: the more there are, the surer is how much the channel can be trusted.
 
     With `unlabelled` texts the channel also learns from directions in which those differ, if that is better on texts
-    that the machines have not seen. `balanced` is whether every class counts the same (`Preset.class_power`).
+    that the machines have not seen. `balanced` is whether every class counts the same.
     """
     words = ngrams.word_strings(tokenizer.get_vocab(), vocab_size, tokenizer.all_special_ids)
     labelled = everything or training

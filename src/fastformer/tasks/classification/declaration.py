@@ -85,6 +85,14 @@ Example: `fastformer train classification --train reviews.csv --test held-out.cs
         },
         predicting=Predicting,
         evaluating=Evaluating,
+        short_names={
+            "macro_f": "macro-F",
+            "micro_f": "micro-F",
+            "f1": "F1",
+            "calibration_error": "ECE",
+            "texts_per_second": "texts/s",
+            "largest_difference": "off by",
+        },
         evaluate_help="A classifier has accuracy, macro-F, and ECE, the expected calibration error: how far "
         "probabilities are from how often they are right.",
         predict_help="A classifier writes the label of each text and all probabilities.",

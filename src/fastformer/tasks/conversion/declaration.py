@@ -73,6 +73,7 @@ Example: `fastformer train conversion --train log.jsonl --numeric price --catego
         held_out="the last tenth of --train by time, or a random one if no row has a time",
         test_help="Events that are only scored, at the end.",
         evaluating=EvaluateOptions,
+        short_names={"auc": "AUC", "calibration_error": "ECE"},
         evaluate_help="A conversion model has AUC, log loss and ECE.",
         predict_help="A conversion model writes the probability that the user converts.",
         embed_help="of a conversion model the vector of a user, made of what the user did",

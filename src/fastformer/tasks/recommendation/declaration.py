@@ -58,5 +58,6 @@ Example: `fastformer train recommendation --train MINDsmall_train --validation M
         predict_help="A recommender reads a folder of MIND and writes the leaderboard's `prediction.txt`, and its .zip "
         "beside --output.",
         embed_help="of a recommender those of the articles of a folder",
+        short_names={"auc": "AUC", "mrr": "MRR", "ndcg@5": "nDCG@5", "ndcg@10": "nDCG@10"},
     )
 )
