@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fastformer.cli.bench import bench_app
-from fastformer.cli.one_task import ensemble, explain, recommend, search, summarize
+from fastformer.cli.one_task import ensemble, explain, import_clicks, recommend, search, summarize
 from fastformer.cli.options import Json, Seed, print_json, print_table
 from fastformer.cli.reproduce import reproduce_app
 from fastformer.cli.runs import embed, evaluate, export, predict
@@ -80,7 +80,7 @@ def quickstart(
     print(f"fastformer predict {result['output']} -\nor see it in a browser:\n  fastformer serve {result['output']}")
 
 
-for _verb in (evaluate, predict, embed, search, recommend, ensemble, summarize, explain, export, serve):
+for _verb in (evaluate, predict, embed, search, recommend, import_clicks, ensemble, summarize, explain, export, serve):
     app.command()(_verb)
 
 

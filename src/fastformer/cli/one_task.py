@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fastformer.cli.options import Beams, Json, RunFolder, TextColumn, Texts, print_json
+from fastformer.cli.options import Beams, Json, RunFolder, Seed, TextColumn, Texts, print_json
 
 
 def recommend(
@@ -20,6 +20,13 @@ def recommend(
             metavar="DIR", help="Folder of MIND whose articles to choose from [default: those of the training]."
         ),
     ] = None,
+    users: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="A table with `user` and `history` (ids): a line per user, in JSON."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="With --users: write here instead of to standard output: .jsonl, .parquet, …")
+    ] = None,
     json_: Json = False,
 ) -> None:
     """Recommend articles to somebody by what they clicked before: the best ones, with their titles.
@@ -28,12 +35,66 @@ def recommend(
     """
     from fastformer.runs.folder import open_run
     from fastformer.tasks.recommendation import recommend as find
+    from fastformer.tasks.recommendation import recommend_to_all
 
+    if users is not None:
+        recommend_to_all(open_run(run), users, output, top=top, news=news, show_progress=output is not None)
+        return
     found = find(open_run(run), history, top=top, news=news, show_progress=not json_)
     if json_:
         return print_json(found)
     for place, one in enumerate(found, 1):
         print(f"{place:>3}. {one['title']}  ({one['category']}, {one['id']}, {one['score']:.3f})")
+
+
+def import_clicks(
+    interactions: Annotated[
+        str, typer.Argument(metavar="CLICKS", help="A table of users, items, times, and perhaps ratings or clicks.")
+    ],
+    items: Annotated[
+        str, typer.Argument(metavar="ITEMS", help="A table of items: id and title; perhaps category and abstract.")
+    ],
+    output: Annotated[Path, typer.Option(help="Folder to write: train, dev and test in it.")],
+    positive: Annotated[
+        float | None,
+        typer.Option(help="Items rated so or better were clicked [default: 1 of 0 and 1, else the median rating]."),
+    ] = None,
+    negatives: Annotated[int, typer.Option(min=1, help="Non-clicks to draw where an impression has none.")] = 20,
+    seed: Seed = 0,
+    user_column: Annotated[str | None, typer.Option(help="Column of CLICKS that holds the user.")] = None,
+    item_column: Annotated[str | None, typer.Option(help="Column of CLICKS that holds the item's id.")] = None,
+    time_column: Annotated[str | None, typer.Option(help="Column of CLICKS that holds the time.")] = None,
+    value_column: Annotated[str | None, typer.Option(help="Column of CLICKS that holds rating or click.")] = None,
+    id_column: Annotated[str | None, typer.Option(help="Column of ITEMS that holds the id.")] = None,
+    title_column: Annotated[str | None, typer.Option(help="Column of ITEMS that holds the title.")] = None,
+    category_column: Annotated[str | None, typer.Option(help="Column of ITEMS that holds the category.")] = None,
+    abstract_column: Annotated[str | None, typer.Option(help="Column of ITEMS that holds the abstract.")] = None,
+    json_: Json = False,
+) -> None:
+    """Make folders in MIND's layout of a table of clicks or ratings and a table of items, split by time.
+
+    What a user met at one time is an impression. One without a non-click gets some, drawn from what the user never met.
+
+    Example: `fastformer import-clicks ratings.csv movies.csv --output clicks`
+    """
+    from fastformer.tasks.recommendation import import_clicks as write
+    from fastformer.tasks.recommendation.tables import told
+
+    columns = {
+        "user": user_column,
+        "item": item_column,
+        "time": time_column,
+        "value": value_column,
+        "id": id_column,
+        "title": title_column,
+        "category": category_column,
+        "abstract": abstract_column,
+    }
+    named = {role: column for role, column in columns.items() if column is not None}
+    found = write(interactions, items, output, positive=positive, negatives=negatives, seed=seed, columns=named)
+    if json_:
+        return print_json({**found._asdict(), "folder": str(found.folder)})
+    print(told(found))
 
 
 def ensemble(

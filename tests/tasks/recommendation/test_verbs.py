@@ -57,7 +57,9 @@ def test_train_then_evaluate(fastformer, folders, tmp_path):
     code, out, err = fastformer("evaluate", tmp_path / "run", folders / "dev", "--json")
     assert code == 0
     counts = {"impressions": 30, "without_positive": 0, "one_class": 0}
-    assert json.loads(out) == {**counts, **{name: pytest.approx(one) for name, one in trained.items()}}
+    scored = json.loads(out)
+    assert set(scored.pop("floors")) == {"popularity", "co-occurrence"}
+    assert scored == {**counts, **{name: pytest.approx(one) for name, one in trained.items()}}
     code, out, err = fastformer("evaluate", tmp_path / "run", folders / "train")
     assert "nDCG@10" in out
     assert "titles were cut after 8 tokens" in err

@@ -3,9 +3,15 @@
 import importlib
 from typing import Any
 
-_PLACES = {"Recommender": "model", "recommend": "model", "ensemble": "ensembles"}
+_PLACES = {
+    "Recommender": "model",
+    "recommend": "model",
+    "recommend_to_all": "model",
+    "ensemble": "ensembles",
+    "import_clicks": "tables",
+}
 
-__all__ = ["Recommender", "ensemble", "recommend"]
+__all__ = ["Recommender", "ensemble", "import_clicks", "recommend", "recommend_to_all"]
 
 
 def __getattr__(name: str) -> Any:

@@ -36,6 +36,13 @@ class RecommendationSettings(TaskSettings):
     adapt_init: bool = True  # fit what --init gives to the data (warm_start.py); the paper takes GloVe as it is
 
 
+@dataclass(frozen=True)
+class Evaluating:
+    """Options of `evaluate`."""
+
+    floors: bool = option(True, "Score popularity and co-occurrence of the training clicks beside the model.")
+
+
 RECOMMENDATION = register(
     Declaration(
         name="recommendation",
@@ -54,7 +61,9 @@ Example: `fastformer train recommendation --train MINDsmall_train --validation M
         held_out="the last tenth of --train by time, about 5,000 impressions at most",
         test_help="Folder with labels that is only scored, at the end.",
         unit="impression",
-        evaluate_help="A recommender has AUC, MRR, nDCG@5 and nDCG@10, averaged over impressions.",
+        evaluating=Evaluating,
+        evaluate_help="A recommender has AUC, MRR, nDCG@5 and nDCG@10, averaged over impressions, beside those of "
+        "popularity and co-occurrence, which read no text.",
         predict_help="A recommender reads a folder of MIND and writes the leaderboard's `prediction.txt`, and its .zip "
         "beside --output.",
         embed_help="of a recommender those of the articles of a folder",

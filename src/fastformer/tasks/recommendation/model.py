@@ -1,17 +1,32 @@
 """`Recommender`: a news recommender as a Python object; `recommend`: the verb of the command line."""
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
+from fastformer.data.answers import Write, check_ending, write_lines, writing_answers
+from fastformer.data.columns import recognise_column
+from fastformer.data.formats import picker
+from fastformer.data.opening import Layout
+from fastformer.data.tables import called, open_records
+from fastformer.data.values import is_missing, kind_of
 from fastformer.engine.settings import settled
+from fastformer.errors import UserError
 from fastformer.runs.folder import Run
+from fastformer.surroundings.progress import progress_bar
 from fastformer.tasks.model import TaskModel
 from fastformer.tasks.recommendation.articles import Articles
 from fastformer.tasks.recommendation.ensembles import MEMBERS, ensemble
 from fastformer.tasks.recommendation.mind import read_mind
 from fastformer.tasks.recommendation.predictor import Ensemble, Ranker, check_task
+from fastformer.tasks.recommendation.tables import USER_COLUMNS
 from fastformer.tasks.verbs import load
+
+_AT_ONCE = 64  # users between two moves of the progress bar
 
 
 class Recommender(TaskModel[Ranker]):
@@ -46,6 +61,68 @@ class Recommender(TaskModel[Ranker]):
             ensemble(members, folder)
         else:
             super().save(folder, overwrite)
+
+
+def recommend_to_all(
+    run: Run | str | Path,
+    users: str | Path | Iterable[dict[str, Any]],
+    output: str | Path | TextIO | None = None,
+    *,
+    top: int = 10,
+    news: str | None = None,
+    show_progress: bool = True,
+) -> int:
+    """Write a line per user of a file, in their order: `{"user": …, "recommendations": [{"id": …, …}, …]}`.
+
+    A row of `users` has a `user` and a `history`, ids of what was clicked, oldest first: a list, or one text with
+    spaces or commas. Without `output` lines go to standard output. Articles are read once for all users. Returns how
+    many users there were.
+    """
+    ranker: Any = load(check_task(run))
+    if news is not None:
+        ranker.articles = Articles(read_mind(news, show_progress=show_progress).news, news)
+    answers = ({"user": user, "recommendations": ranker.recommend(history, top)} for user, history in read_users(users))
+    destination: AbstractContextManager[Write]
+    if isinstance(output, str | Path):
+        check_ending(output)
+        destination = writing_answers(output, ranker.line)
+    else:
+        destination = nullcontext(partial(write_lines, output or sys.stdout, line=ranker.line))
+    count = 0
+    with destination as write, progress_bar("Recommending", show=show_progress) as advance:
+        while some := list(islice(answers, _AT_ONCE)):
+            write(some)
+            count += len(some)
+            advance(len(some))
+    return count
+
+
+def read_users(source: str | Path | Iterable[dict[str, Any]]) -> Iterator[tuple[str, list[str]]]:
+    """Users and their histories, of a table or of dictionaries; whose history is missing is new."""
+
+    def choose(found: list[str]) -> tuple[str | None, ...]:
+        user = recognise_column(found, USER_COLUMNS, taken=())
+        for column, role in ((user, "user"), ("history" if "history" in found else None, "history")):
+            if column is None:
+                raise UserError(
+                    f"{called(source)}: no column for the {role}; columns found: {', '.join(found[:30])}; there must "
+                    "be `user` and `history`, ids of what was clicked"
+                )
+        return user, "history", None
+
+    if isinstance(source, str | Path):
+        records = open_records(str(source), choose, False, Layout("jsonl" if str(source) == "-" else None))
+    else:
+        pick = picker(choose)
+        records = (pick(f"user {number}", record) for number, record in enumerate(source, 1))
+    for where, user, history, _ in records:
+        if isinstance(history, str):
+            history = history.replace(",", " ").split()
+        elif is_missing(history):
+            history = []
+        if not isinstance(history, list | tuple):
+            raise UserError(f"{where}: `history` is {kind_of(history)}; give a list of ids, or one text with spaces")
+        yield user, [str(one) for one in history]
 
 
 def recommend(

@@ -16,6 +16,7 @@ from fastformer.data.answers import TABLES
 from fastformer.data.ragged import Ragged
 from fastformer.engine.fit import Trained
 from fastformer.engine.inference import cut_note
+from fastformer.engine.settings import settled
 from fastformer.errors import UserError
 from fastformer.runs.folder import Run, open_run
 from fastformer.surroundings.files import writing_aside
@@ -26,9 +27,12 @@ from fastformer.tasks.recommendation.articles import Articles, articles_of
 from fastformer.tasks.recommendation.clicks import Clicks
 from fastformer.tasks.recommendation.declaration import RecommendationSettings
 from fastformer.tasks.recommendation.examples import Titles, encode_titles
+from fastformer.tasks.recommendation.floors import Floor, floor_scores
 from fastformer.tasks.recommendation.metrics import METRICS, impression_metrics, ranks
+from fastformer.tasks.recommendation.mind import read_mind
 from fastformer.tasks.recommendation.scoring import encode_news, match_clicks
 
+COUNTING: tuple[Floor, ...] = ("popularity", "co-occurrence")  # floors that stand beside a model
 COUNTS = ("impressions", "without_positive", "one_class")
 _IMPRESSIONS_AT_ONCE, _CANDIDATES_AT_ONCE = 1024, 1 << 20  # of those that come as dictionaries
 
@@ -40,6 +44,7 @@ class Ranker(Predictor[RecommendationSettings]):
         super().__init__(trained)
         self.cut = 0
         self.unscored: dict[str, int] = {}
+        self.without_floors: str | None = None  # a training folder that is not there
         self._kept: tuple[pa.Table, Tensor] | None = None
 
     @cached_property
@@ -113,7 +118,26 @@ class Ranker(Predictor[RecommendationSettings]):
             raise UserError("impressions without labels cannot be scored; give 0 or 1 for every candidate")
         metrics = impression_metrics(self.score(clicks, keep), clicks.labels, clicks.candidates.offsets)
         self.unscored = {name: metrics[name] for name in COUNTS}
-        return {name: metrics[name] for name in (*COUNTS, *METRICS) if name in metrics}
+        found = {name: metrics[name] for name in (*COUNTS, *METRICS) if name in metrics}
+        if options is not None and options.floors and not keep and (floors := self._floors(clicks)):
+            found["floors"] = floors
+        return found
+
+    def _floors(self, clicks: Clicks) -> dict[str, dict[str, float]]:
+        """Scores of rankers that read no text, which count the clicks of the training folder, where that is there."""
+        source = self.trained.record.get("data", {}).get("train")
+        self.without_floors = None
+        try:
+            train = read_mind(str(source), labels="required", show_progress=self.show)
+        except UserError:
+            self.without_floors = str(source)
+            return {}
+        floors = {}
+        for name in COUNTING:
+            scores = floor_scores(name, train, clicks)
+            scored = impression_metrics(scores, settled(clicks.labels), clicks.candidates.offsets)
+            floors[name] = {metric: scored[metric] for metric in METRICS if metric in scored}
+        return floors
 
     def vectors(self, examples: Clicks | Iterable[str | dict[str, str]]) -> Iterator[np.ndarray]:
         """Vectors of the articles of a folder, in the order of news.tsv; or of titles, or dictionaries with columns."""
@@ -170,7 +194,9 @@ class Ranker(Predictor[RecommendationSettings]):
         return [{**row, "score": round(float(scores[place]), 4)} for row, place in zip(rows, best, strict=True)]
 
     def notes(self) -> Iterator[str]:
-        """How many titles were cut, and how many impressions could not be scored."""
+        """How many titles were cut, how many impressions could not be scored, and what else could not."""
+        if self.without_floors is not None:
+            yield f"Popularity and co-occurrence are not scored: {self.without_floors} is no folder of clicks here."
         if self.cut:
             yield cut_note(self.cut, self.settings.max_length, "titles")
         if self.unscored.get("one_class"):

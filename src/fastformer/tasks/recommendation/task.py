@@ -191,7 +191,8 @@ fastformer predict {name} MINDlarge_test --output prediction.txt
     def evaluated_tables(self, result: Mapping[str, Any], title: str) -> Iterator[Shown]:
         """What is printed after an evaluation; what could not be scored is said in a line."""
         columns = tuple(name for name in ("impressions", *METRICS) if name in result)
-        yield Shown(title, {"": result}, columns)
+        rows = {"": result} if not result.get("floors") else {"the model": result, **result["floors"]}
+        yield Shown(title, rows, columns)
 
 
 def _columns(given: str | tuple[str, ...]) -> tuple[str, ...]:
