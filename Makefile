@@ -2,12 +2,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: quickstart test slow-test reproduce-small lint format docs package hooks clean
+.PHONY: quickstart test slow-test reproduce-small chromium lint format docs package hooks clean
 
 quickstart: .venv/ready  ## Install, then train and compare on the built-in corpus
 	$(BIN)/fastformer quickstart
 
-test: .venv/ready lint  ## Lint, then the default test suite
+test: .venv/ready lint chromium  ## Lint, then the default test suite
 	$(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder
 
 slow-test: .venv/ready  ## Long runs and large inputs
@@ -18,6 +18,10 @@ reproduce-small: .venv/ready  ## Every table and figure of the paper, small, on 
 	$(BIN)/fastformer reproduce table-conversion --scale small --output runs/reproduce-small
 	$(BIN)/fastformer reproduce table-recommendation --scale small --output runs/reproduce-small
 	$(BIN)/fastformer reproduce table-summarization --scale small --output runs/reproduce-small
+
+chromium:  ## The browser that the page of `serve` is tested in, where it can be installed
+	@command -v chromium >/dev/null || apt-get install -y chromium >/dev/null 2>&1 \
+		|| echo "There is no chromium, and it cannot be installed here: the tests of the page are skipped."
 
 lint: .venv/ready
 	$(BIN)/ruff check

@@ -1,8 +1,13 @@
 """Small runs of every task that is served, each trained once for all tests of this folder."""
 
+import socket
+import threading
+import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import uvicorn
 
 import fastformer.cli.app  # noqa: F401  made before a task is registered here: the tests of docs/cli.md know five
 from fastformer.tasks.base import register
@@ -38,3 +43,19 @@ def classifier(trained):
 def offline(classifier):
     """The same model in Python."""
     return load(classifier)
+
+
+@contextmanager
+def running(app):
+    """An application on a free port of this machine, in a thread: its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=5))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()

@@ -64,8 +64,11 @@ def test_a_task_that_only_these_tests_know_is_served(trained):
         assert refused.status_code == 422
         assert "40 tokens, and the model reads 32" in refused.json()["error"]
         assert client.post("/predict", json=long | {"truncate": True}).status_code == 200
+        wrong = client.post("/predict", json={"inputs": {"words": "hush"}})  # the task does not look, and trips
+        assert (wrong.status_code, wrong.json()["error"]) == (422, "the inputs cannot be read (KeyError: 'text')")
 
 
+@pytest.mark.slow  # the same Predictor, whose answers tests/export holds equal
 def test_an_export_answers_as_its_run(classifier, client, tmp_path):
     from fastformer.export.exporting import export
 

@@ -13,7 +13,7 @@ with extra("serve"):
     from fastapi import APIRouter, FastAPI, Request
     from fastapi.exceptions import RequestValidationError
     from fastapi.middleware.cors import CORSMiddleware
-    from fastapi.responses import JSONResponse, Response
+    from fastapi.responses import HTMLResponse, JSONResponse, Response
     from starlette.exceptions import HTTPException
 
 from fastformer.serve import failures, open_inference, openai, services, tei
@@ -22,6 +22,7 @@ from fastformer.serve.guard import Guard, Status
 from fastformer.serve.limits import Limits
 from fastformer.serve.metrics import Metrics
 from fastformer.serve.model import ServedModel
+from fastformer.serve.page import page, routes_page
 from fastformer.version import __version__
 
 _ABOUT = "Trained runs of fastformer. The first model answers at the root; each has its own routes under /models/NAME."
@@ -107,6 +108,16 @@ def _common(models: Mapping[str, ServedModel], metrics: Metrics, status: Status)
         except UserError as error:
             raise Failure(409, "Validation", f"{error} (the model that was there still answers)") from None
         return {"reloaded": list(models)}
+
+    @router.get("/", include_in_schema=False)
+    async def page_route() -> HTMLResponse:
+        """The page for people."""
+        return HTMLResponse(page())
+
+    @router.get("/docs", include_in_schema=False)
+    async def docs_route(request: Request) -> HTMLResponse:
+        """The routes, for people."""
+        return HTMLResponse(routes_page(request.app.openapi(), str(request.base_url)))
 
     @router.post("/", summary="Predict, as Hugging Face's clients ask", response_model=None)
     async def root_route(body: tei.Predict) -> Any:

@@ -1,6 +1,7 @@
 """A run that is served: its predictor, the queue before it, and what it can be asked for."""
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from fastformer.serve.metrics import Metrics
 from fastformer.tasks.base import Declaration, Predictor, Service, get_declaration
 from fastformer.tasks.verbs import load, options_for
 
+_LOG = logging.getLogger("fastformer.serve")
 _MOST_TOKENS = 18  # of one character: so many letters a tokenizer's normalization may make of it
 Example = str | dict[str, Any]
 
@@ -98,7 +100,7 @@ class ServedModel:
         def run(examples: list[Any]) -> list[dict[str, Any]]:
             return list(self.predictor.predict(examples, options))
 
-        return await self._submit(("predict", options, columns_of(inputs)), run, examples)
+        return await self._answer(inputs, ("predict", options, columns_of(inputs)), run, examples)
 
     async def vectors(self, inputs: Sequence[Example], truncate: bool | None = None) -> list[np.ndarray]:
         """A vector per input."""
@@ -108,7 +110,7 @@ class ServedModel:
         def run(examples: list[Any]) -> list[np.ndarray]:
             return list(self.predictor.vectors(examples))
 
-        return await self._submit(("vectors", columns_of(inputs)), run, list(inputs))
+        return await self._answer(inputs, ("vectors", columns_of(inputs)), run, list(inputs))
 
     async def ask(self, name: str, request: Any, tell: Callable[[Any], None] | None = None) -> Any:
         """The answer of a service."""
@@ -132,6 +134,20 @@ class ServedModel:
             return [len(ids) for ids in encode_batch(self.predictor.tokenizer, list(texts))[0]]
 
         return await asyncio.to_thread(count)
+
+    async def _answer(
+        self, inputs: Sequence[Example], kind: Hashable, run: Callable[[list[Any]], Sequence[Any]], examples: list[Any]
+    ) -> Any:
+        """What `run` makes of examples. Objects come from outside: one that a task trips over is refused."""
+        try:
+            return await self._submit(kind, run, examples)
+        except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+            if all(isinstance(one, str) for one in inputs):
+                raise
+            _LOG.warning("an object was refused", exc_info=error)
+            sample = self.predictor.sample()
+            like = f"; give objects such as {sample}" if isinstance(sample, dict) else ""
+            raise invalid(f"the inputs cannot be read ({type(error).__name__}: {error}){like}") from None
 
     async def _submit(self, kind: Hashable, run: Callable[[list[Any]], Sequence[Any]], examples: list[Any]) -> Any:
         tokens = sum(map(tokens_of, examples))

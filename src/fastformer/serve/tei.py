@@ -167,12 +167,21 @@ def about(model: ServedModel) -> dict[str, Any]:
         "task": model.task,
         "takes_texts": model.takes_texts,
         "sample": predictor.sample(),
+        "fields": {name: _kind(value) for name, value in model.shown.items()},
         "has_vectors": model.has_vectors,
         "services": {
             one.name: {"help": one.help, "panel": one.panel, "streams": one.streams, "example": dict(one.example)}
             for one in model.services.values()
         },
     }
+
+
+def _kind(value: Any) -> str:
+    """What a field of an answer holds."""
+    if isinstance(value, list) and value and all(isinstance(one, float) for one in value):
+        return "vector"
+    kinds = {str: "text", int: "number", float: "number", dict: "table", list: "list"}
+    return kinds.get(type(value), "other")
 
 
 def routes(model: ServedModel) -> APIRouter:
