@@ -12,6 +12,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from matplotlib.figure import Figure
@@ -153,7 +154,9 @@ def test_run_json_is_as_it_always_was(run_folder, files, tmp_path):
     record = open_run(run_folder).record
     assert record["language"] == "en"
     assert (record["mixer"], record["init"], record["preset"]) == ("fastformer", None, "custom")
-    assert record["data"] == {**files, "validation": None, "article_column": None, "summary_column": None}
+    columns = {"article_column": None, "summary_column": None, "texts_from": ["article"], "labels_from": ["summary"]}
+    layout = {"separator": None, "header": True, "strict": False}
+    assert record["data"] == {**files, "validation": None, **columns, **layout}
     assert record["settings"]["model"]["copy_mechanism"]
     assert record["settings"].keys() >= {"tokenizer", "vocab_size", "max_summary_length", "beams", "no_repeat_ngrams"}
     source = write_jsonl(
@@ -178,6 +181,9 @@ def test_the_python_object(run_folder, tmp_path):
     found = model.predict([{"article": article}, other], beams=1)
     assert [set(one) for one in found] == [{"summary", "score"}] * 2
     assert model.predict([]) == []
+    frame = pd.DataFrame({"article": [article, other]})
+    assert model.predict(frame, beams=1) == found
+    assert model.embed(frame).shape[0] == 2
     model.save(tmp_path / "run")
     loaded = Summarizer.load(tmp_path / "run")
     assert loaded.predict([article, other], beams=1) == found
@@ -349,9 +355,9 @@ def test_mistakes_are_one_line_and_leave_nothing(files, tmp_path, options, messa
 
 
 def test_a_bad_test_row_is_found_before_the_training(files, tmp_path, monkeypatch):
-    rows = write_jsonl(tmp_path / "test.jsonl", [*make_documents(2, 0), {"article": "x", "summary": None}])
+    rows = write_jsonl(tmp_path / "test.jsonl", [*make_documents(2, 0), {"article": "x", "summary": 7}])
     monkeypatch.setattr(Summarization, "build", None)
-    with pytest.raises(UserError, match=r"test.jsonl, line 3: the summary is missing"):
+    with pytest.raises(UserError, match=r"test.jsonl, line 3: the summary is a number, not text"):
         train(files["train"], test=rows, output=tmp_path / "run", preset=TINY, **quiet)
     assert not (tmp_path / "run").exists()
 

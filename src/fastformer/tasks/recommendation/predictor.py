@@ -132,7 +132,7 @@ class Ranker(Predictor[RecommendationSettings]):
         except UserError:
             self.without_floors = str(source)
             return {}
-        floors = {}
+        floors: dict[str, dict[str, float]] = {}
         for name in COUNTING:
             scores = floor_scores(name, train, clicks)
             scored = impression_metrics(scores, settled(clicks.labels), clicks.candidates.offsets)
