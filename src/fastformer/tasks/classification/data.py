@@ -150,7 +150,7 @@ def label_space(kind: LabelKind, counts: Counter, where: str, rows: int | None =
     if kind == "number":
         return LabelSpace("number")
     if kind == "single" and len(counts) == 1:
-        raise UserError(f"{where}: all rows have the label {next(iter(counts))!r}; a classifier needs at least two")
+        raise UserError(f"{where}: all rows have one class, {next(iter(counts))!r}; a classifier needs at least two")
     if kind == "single" and len(counts) == rows and rows > FEWEST_ROWS:
         raise UserError(
             f"{where}: all {rows:,} rows have a label of their own, so there is nothing to learn; name the right "

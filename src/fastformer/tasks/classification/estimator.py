@@ -8,7 +8,9 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils import Tags
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from fastformer.data.frames import indicators, only_column
 from fastformer.data.tables import Row
@@ -62,6 +64,13 @@ class _TextEstimator(BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
         self.class_weight = class_weight
+
+    def __sklearn_tags__(self) -> Tags:
+        """What scikit-learn may expect: a list of texts, no matrix."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = tags.input_tags.one_d_array = True
+        tags.input_tags.two_d_array = False
+        return tags
 
     def save(self, folder: str | Path, overwrite: bool = False) -> None:
         """Save as a run folder, which the command line and transformers read too.
@@ -170,16 +179,22 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
 
     _predicts = "labels"
 
-    def fit(self, texts: Iterable[str], labels: Sequence[Any], unlabelled: Iterable[str] | None = None) -> Self:
-        """Train on texts and their labels; some of them are held out to choose the epoch.
+    def __sklearn_tags__(self) -> Tags:
+        """What scikit-learn may expect: several labels per text are fine too."""
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
+
+    def fit(self, texts: Iterable[str], y: Sequence[Any], unlabelled: Iterable[str] | None = None) -> Self:
+        """Train on texts and their labels `y`; some of them are held out to choose the epoch.
 
         `unlabelled` are further texts, without labels. Their words join in the vocabulary, and which words go together
         in them is learned from if that does better on the texts held out.
         """
         if unlabelled is not None and not (unlabelled := _checked_texts(unlabelled)):
             raise UserError("unlabelled: no texts; give at least one, or leave it out")
-        texts, matrix = _checked_texts(texts), indicators(labels)
-        labels = _checked_labels(labels) if matrix is None else matrix.labels()
+        texts, matrix = _checked_texts(texts), indicators(y)
+        labels = _checked_labels(y) if matrix is None else matrix.labels()
         _check_as_many(texts, labels, "labels")
         several = bool(labels) and all(isinstance(label, list | tuple | set | frozenset) for label in labels)
         known = np.unique([name for names in labels for name in names] if several else labels)
@@ -231,15 +246,15 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
             for row, places in zip(chances, falling(chances)[:, :k], strict=True)
         ]
 
-    def score(self, texts: Iterable[str], labels: Sequence[Any], sample_weight=None) -> float:
+    def score(self, texts: Iterable[str], y: Sequence[Any], sample_weight: Sequence[float] | None = None) -> float:
         """Accuracy; where several labels are learned, the share of texts with exactly the right ones."""
         predicted = self.predict(texts)
         if self._space.kind == "single":
-            right = np.asarray(predicted) == np.asarray(_checked_labels(labels))
-        elif (matrix := indicators(labels)) is not None:
+            right = np.asarray(predicted) == np.asarray(_checked_labels(y))
+        elif (matrix := indicators(y)) is not None:
             right = (np.asarray(predicted) == matrix.cells).all(axis=1)
         else:
-            right = [set(ours) == set(theirs) for ours, theirs in zip(predicted, labels, strict=True)]
+            right = [set(ours) == set(theirs) for ours, theirs in zip(predicted, y, strict=True)]
         return float(np.average(right, weights=sample_weight))
 
     def explain(self, text: str, label: Any = None, baseline: str = "zero") -> Explanation:
@@ -273,9 +288,9 @@ class TextRegressor(RegressorMixin, _TextEstimator):
 
     _predicts = "numbers"
 
-    def fit(self, texts: Iterable[str], numbers: Sequence[float]) -> Self:
-        """Train on texts and their numbers; some of them are held out to choose the epoch."""
-        texts, numbers = _checked_texts(texts), _checked_numbers(numbers)
+    def fit(self, texts: Iterable[str], y: Sequence[float]) -> Self:
+        """Train on texts and their numbers `y`; some of them are held out to choose the epoch."""
+        texts, numbers = _checked_texts(texts), _checked_numbers(y)
         _check_as_many(texts, numbers, "numbers")
         self._fit(texts, numbers, "number")
         return self
@@ -295,10 +310,12 @@ class TextRegressor(RegressorMixin, _TextEstimator):
 
 def _checked_labels(labels: Sequence[Any]) -> list[Any]:
     """Labels as a list: one hashable value per text, or a list of them."""
-    labels = list(only_column(labels, "labels"))
+    labels = list(only_column(_array_like(labels, "label"), "labels"))
     for index, label in enumerate(labels):
         if label is None or label != label:  # NaN
             raise ValueError(f"text {index} has no label")
+    if all(isinstance(label, float) for label in labels) and type_of_target(labels) == "continuous":
+        raise ValueError("Unknown label type: continuous numbers; learn them with TextRegressor, or make them strings")
     return labels
 
 
@@ -315,7 +332,7 @@ def _written(label: Any) -> str:
 def _checked_numbers(numbers: Sequence[float]) -> list[float]:
     """Numbers as a list of floats, all of them finite."""
     found = []
-    for index, number in enumerate(only_column(numbers, "numbers")):
+    for index, number in enumerate(only_column(_array_like(numbers, "number"), "numbers")):
         try:
             found.append(math.nan if isinstance(number, str) else float(number))
         except (TypeError, ValueError, OverflowError):
@@ -323,6 +340,14 @@ def _checked_numbers(numbers: Sequence[float]) -> list[float]:
         if not math.isfinite(found[-1]):
             raise ValueError(f"text {index} has {number!r} where a finite number is needed; mend it or leave it out")
     return found
+
+
+def _array_like(y: Any, what: str) -> Any:
+    """`y` as something to iterate over; a matrix of one column is flattened, with scikit-learn's warning."""
+    if y is None:
+        raise ValueError(f"this estimator requires y to be passed, but the target y is None; give a {what} per text")
+    y = y if isinstance(y, Iterable) else np.asarray(y)
+    return column_or_1d(y, warn=True) if isinstance(y, np.ndarray) and y.shape[1:] == (1,) else y
 
 
 def _check_as_many(texts: list[str], labels: list[Any], what: str) -> None:
