@@ -34,7 +34,7 @@ def test_the_columns_that_were_read_are_printed_kept_and_on_the_card(tmp_path, s
         {"id": n, "title": text[:9], "body": text, "kind": label} for n, (text, label) in enumerate(make_rows(60, 0))
     ]
     source = write_jsonl(tmp_path / "a.jsonl", [*rows, {"id": 60, "body": None, "kind": "food"}])
-    train("classification", source, output=tmp_path / "run", epochs=1, preset="encoder")
+    train("classification", source, test=source, output=tmp_path / "run", epochs=1, preset="encoder")
     lines = said()
     assert f"{source}: the text is title and body, the label is kind (not read: id)." in lines
     assert f"{source}: 1 of 61 rows left out (1 without a text)." in lines

@@ -89,7 +89,8 @@ class ColumnChoice:
         self._check(found, texts, labels)
         labels = labels if self.with_label else []
         left = (column for column in found if column not in (*texts, *labels))
-        self.told.update(texts=tuple(texts), labels=tuple(labels), left=tuple(left))
+        if self.with_label or not self.labels:  # reading texts alone does not make the labels unread
+            self.told.update(texts=tuple(texts), labels=tuple(labels), left=tuple(left))
         return *texts, *labels, *([None] if len(labels) != 1 else [])
 
     def _named(self, found: list[str], given: str | None, flag: str) -> list[str]:
