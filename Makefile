@@ -15,9 +15,6 @@ slow-test: .venv/ready  ## Long runs and large inputs
 
 reproduce-small: .venv/ready  ## Every table and figure of the paper, small, on the built-in corpus
 	$(BIN)/fastformer reproduce all --scale small --output runs/reproduce-small
-	$(BIN)/fastformer reproduce table-conversion --scale small --output runs/reproduce-small
-	$(BIN)/fastformer reproduce table-recommendation --scale small --output runs/reproduce-small
-	$(BIN)/fastformer reproduce table-summarization --scale small --output runs/reproduce-small
 
 chromium:  ## The browser that the page of `serve` is tested in, where it can be installed
 	@command -v chromium >/dev/null || apt-get install -y chromium >/dev/null 2>&1 \

@@ -7,8 +7,10 @@ from contextlib import contextmanager
 class UserError(ValueError):
     """Something the user can mend: the message is one line saying what is wrong, where, and what to do.
 
-    The command line prints it without a traceback and exits with code 2.
+    The command line prints it without a traceback and exits with `exit_code`.
     """
+
+    exit_code = 2
 
 
 class Interrupted(Exception):

@@ -1,10 +1,14 @@
-"""A tiny labelled file, and trainings that are counted and happen in this process."""
+"""A tiny labelled file, and our commands run in this process, which has imported everything already."""
 
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from fastformer.paper import comparison, grid
+from fastformer.cli.app import app
+from fastformer.errors import UserError
+from fastformer.paper import grid
 
 from ..tasks.conftest import make_rows, write_jsonl
 
@@ -19,21 +23,35 @@ def things(tmp_path_factory) -> str:
     return f"things:imdb={write_rows(tmp_path_factory.mktemp('data') / 'things.jsonl', 150, 0)}"
 
 
-class Trainings:
-    """The real trainings, in this process instead of one each, and their names in order."""
+class Commands:
+    """`grid.start` without a process: the same command lines, the same files, and the trainings in order."""
 
     def __init__(self):
-        self.names: list[str] = []
+        self.given: list[list[str]] = []
 
-    def __call__(self, train, job, folder, show):
-        self.names.append(job.name)
-        assert train is comparison.train_run
-        return train(job, folder, show)
+    def __call__(self, command: grid.Command, log: Path):
+        self.given.append(list(command.arguments))
+        printed = grid._printed(command.prints) if command.prints else log
+        with log.open("a") as errors, printed.open("w") as out, redirect_stdout(out), redirect_stderr(errors):
+            try:
+                app(list(command.arguments), standalone_mode=False)
+                code = 0
+            except UserError as error:
+                print(f"fastformer: {error}", file=errors)
+                code = error.exit_code
+        return SimpleNamespace(returncode=code, poll=lambda: code)
+
+    @property
+    def trained(self) -> list[str]:
+        """Names of the runs."""
+        places = [one[one.index("--output") + 1] for one in self.given if one[0] == "train"]
+        return ["/".join(Path(place).parts[-2:]).rpartition("-")[0] for place in places]
 
 
 @pytest.fixture(scope="module")
-def trainings():
+def commands():
     with pytest.MonkeyPatch.context() as patch:
-        counting = Trainings()
-        patch.setattr(grid, "in_own_process", counting)
-        yield counting
+        running = Commands()
+        patch.setattr(grid, "start", running)
+        patch.setattr(grid, "_LOOK_SECONDS", 0)
+        yield running

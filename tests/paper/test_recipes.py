@@ -1,20 +1,22 @@
-"""Recipes hold what the paper says: its numbers and its sentences."""
+"""Recipes hold what the paper says: its numbers, its sentences and its settings."""
 
 import hashlib
 import json
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from fastformer.bench.complexity import complexity
-from fastformer.engine.training import TrainingSettings
 from fastformer.errors import UserError
 from fastformer.mixers import available_mixers
-from fastformer.paper.comparison import chosen, settings_of
-from fastformer.paper.recipes import PAPER_DATASETS, load_recipe, load_scale
+from fastformer.paper.datasets import Dataset, Prepared
+from fastformer.paper.recipes import NAMES, Options, load_recipe
+from fastformer.paper.studies import STUDIES
+from fastformer.tasks.base import get_task
 
-RECIPES = ("table-classification", "figure-interaction", "figure-sharing", "table-complexity", "table-datasets")
+from ..tasks.recommendation.conftest import cache, clicks, folders, plm  # noqa: F401  fixtures
+
+CLASSIFICATION = ("table-classification", "figure-interaction", "figure-sharing")
 
 
 @pytest.fixture(scope="module")
@@ -23,26 +25,50 @@ def paper(fixtures) -> dict[str, Any]:
     return json.loads((fixtures / "paper.json").read_text(encoding="utf-8"))
 
 
-def test_numbers_of_the_main_table_are_the_papers(paper):
+def settings_of(recipe, scale, variant, folder, paper=None, seed=3, rows=1000, encoder=None):
+    """The settings of a run."""
+    options = Options(data=(f"x:{paper}=x" if paper else "x=x",), scale=scale, output=folder, plm=encoder)
+    study = STUDIES[recipe.task](recipe, options, show=False)
+    about = {"rows": {"train": rows}, "language": "en"}
+    return study.settings(variant, Prepared(Dataset("x", paper, "x"), {}, about), seed)
+
+
+def test_numbers_are_the_papers(paper):
+    recipe = load_recipe("table-classification")
     ours = {
-        variant.name: [variant.paper[dataset][score] for dataset in PAPER_DATASETS for score in ("accuracy", "macro_f")]
-        for variant in load_recipe("table-classification")["variants"]
+        one.name: [one.paper[dataset][score] for dataset in recipe.papers for score in recipe.scores]
+        for one in recipe.variants
     }
     assert ours == paper["performance"]
+    news = load_recipe("table-recommendation")
+    ours = {one.name: [one.paper["mind"][score] for score in news.scores] for one in news.variants if one.paper}
+    assert ours == paper["recommendation"]
+    ours = {one.name: one.paper["bing-ads"]["auc"] for one in load_recipe("table-conversion").variants}
+    assert ours == {"Transformer": 0.7299, "Fastformer": 0.7394}
+    summaries = {one.name: one.paper for one in load_recipe("table-summarization").variants}
+    assert len(summaries) == 7
+    assert summaries["Transformer"]["cnn-dailymail"] == {"rouge1": 38.52, "rouge2": 16.04, "rougeLsum": 35.87}
+    assert summaries["Poolingformer"]["pubmed"] == {"rouge1": 37.82, "rouge2": 15.15, "rougeLsum": 34.63}
+    assert max(summaries, key=lambda name: summaries[name]["pubmed"]["rouge1"]) == "Fastformer"
 
 
 def test_every_quoted_sentence_is_in_the_paper(paper):
-    quotes = [claim.quote for name in RECIPES for claim in load_recipe(name)["claims"]]
-    quotes.append(load_recipe("table-complexity")["quote"])
-    digests = [hashlib.sha256(quote.encode()).hexdigest()[:16] for quote in quotes]
-    assert sorted(digests) == paper["quotes"]["digests"]
+    quotes = [claim.quote for name in CLASSIFICATION for claim in load_recipe(name).claims]
+    quotes.append(load_recipe("table-complexity").own["quote"])
+    assert sorted(map(_digest, quotes)) == paper["quotes"]["digests"]
+    quotes = [claim.quote for claim in load_recipe("table-recommendation").claims]
+    assert sorted(map(_digest, quotes)) == paper["recommendation quotes"]
+
+
+def _digest(quote: str) -> str:
+    return hashlib.sha256(quote.encode()).hexdigest()[:16]
 
 
 def test_statistics_are_the_papers(paper):
-    recipe = load_recipe("table-datasets")
-    assert {title: numbers for title, *numbers in recipe["classification"].values()} == paper["datasets"]
-    assert {title: numbers for title, *numbers in recipe["summarization"]["rows"]} == paper["summarization datasets"]
-    assert recipe["recommendation"] == paper["recommendation dataset"]
+    own = load_recipe("table-datasets").own
+    assert {title: numbers for title, *numbers in own["classification"].values()} == paper["datasets"]
+    assert {title: numbers for title, *numbers in own["summarization"]["rows"]} == paper["summarization datasets"]
+    assert own["recommendation"] == paper["recommendation dataset"]
 
 
 def test_orders_of_complexity_are_the_papers(paper):
@@ -50,74 +76,100 @@ def test_orders_of_complexity_are_the_papers(paper):
     assert {mixer: f"O({counted[mixer]['paper_order']})" for mixer in paper["complexity"]} == paper["complexity"]
 
 
+ROWS = {
+    "num_hidden_layers": "# Encoder Layer",
+    "window_size": "Window size (Longformer, BigBird)",
+    "pooling_window_size": "Window size (Poolingformer)",
+    "block_size": "Block length (BigBird)",
+    "projection_size": "Projection dimension (Linformer)",
+    "num_attention_heads": "# Attention Head",
+    "hidden_size": "Hidden dimension",
+    "hidden_dropout_prob": "Dropout",
+}
+
+
 @pytest.mark.parametrize(("dataset", "column"), [("amazon", 0), ("imdb", 1), ("mind", 2)])
-def test_full_scale_is_the_papers_table_to_the_letter(paper, dataset, column):
+def test_full_scale_is_the_papers_table_to_the_letter(paper, dataset, column, tmp_path):
     printed = {row: cells[column] for row, cells in paper["hyper"].items()}
-    rows = {
-        "num_hidden_layers": "# Encoder Layer",
-        "num_global_tokens": "# Global Token",
-        "num_random_tokens": "# Random Token",
-        "window_size": "Window size (Longformer, BigBird)",
-        "pooling_window_size": "Window size (Poolingformer)",
-        "block_size": "Block length (BigBird)",
-        "projection_size": "Projection dimension (Linformer)",
-        "num_attention_heads": "# Attention Head",
-        "hidden_size": "Hidden dimension",
-        "hidden_dropout_prob": "Dropout",
-    }
-    for variant in load_recipe("table-classification")["variants"]:
-        settings = settings_of(variant, load_scale("full"), dataset, seed=3)
+    rows = ROWS | {"num_global_tokens": "# Global Token", "num_random_tokens": "# Random Token"}
+    recipe = load_recipe("table-classification")
+    for variant in recipe.variants:
+        settings = settings_of(recipe, "full", variant, tmp_path, dataset)
         assert {name: settings.model[name] for name in rows} == {name: printed[row] for name, row in rows.items()}
-        method = "Transformer" if variant.mixer == "transformer" else "others"
+        method = "Transformer" if variant.settings["mixer"] == "transformer" else "others"
         assert settings.max_length == printed[f"Maximum Text Length ({method})"]
         training = settings.training
         assert (training.batch_size, training.epochs) == (printed["Batch Size"], printed["Max Epochs"])
         assert training.learning_rate == printed["Learning Rate"]
         assert (training.weight_decay, training.schedule, training.seed) == (0.0, "constant", 3)
         assert settings.tokenizer == "nltk"
+        assert settings.mixer == variant.settings["mixer"]
         assert "interaction" not in settings.model  # Fastformer's is the product
 
 
+def test_full_scale_of_recommendation_too(paper, plm, tmp_path):  # noqa: F811
+    printed, recipe = paper["recommendation hyper"].__getitem__, load_recipe("table-recommendation")
+    for variant in recipe.variants:
+        if variant.trains and not variant.own_sizes:
+            settings = settings_of(recipe, "full", variant, tmp_path, "mind", encoder=str(plm))
+            assert settings.max_length == printed("Maximum Text Length (others)")
+            assert settings.history_length == printed("Maximum User Behaviors")
+            assert settings.training.batch_size == printed("Batch Size")
+            assert settings.training.epochs == printed("Max Epochs")
+            assert {name: settings.model[name] for name in ROWS} == {name: printed(row) for name, row in ROWS.items()}
+            assert settings.training.learning_rate == 1e-4
+            assert settings.training.learning_rate * settings.training.pretrained_rate == pytest.approx(3e-6)
+
+
 def test_the_main_table_has_every_method():
-    assert [one.mixer for one in load_recipe("table-classification")["variants"]] == [
-        "transformer",
-        "longformer",
-        "bigbird",
-        "linformer",
-        "linear",
-        "poolingformer",
-        "fastformer",
-    ]
-    assert {one.mixer for one in load_recipe("table-classification")["variants"]} <= set(available_mixers())
+    mixers = [one.settings["mixer"] for one in load_recipe("table-classification").variants]
+    assert len(mixers) == len(set(mixers)) == 7
+    assert set(mixers) <= set(available_mixers())
 
 
-def test_scales_reduce_all_methods_alike():
-    for name in ("cpu", "small"):
-        scale = load_scale(name)
-        for dataset in (*PAPER_DATASETS, None):
-            settings = [
-                settings_of(variant, scale, dataset, 0) for variant in load_recipe("table-classification")["variants"]
-            ]
-            assert (
-                len({(one.max_length, one.training, one.tokenizer, one.model["hidden_size"]) for one in settings}) == 1
-            )
-    with pytest.raises(UserError, match="choose from full, cpu, small"):
-        load_scale("version")
-
-
-def test_an_option_that_a_later_version_adds_leaves_finished_runs_valid():
-    @dataclass(frozen=True)
-    class Later(TrainingSettings):
-        new_option: bool = False
-
-    now, later = (kind(epochs=3, learning_rate=1e-3, seed=2) for kind in (TrainingSettings, Later))
-    assert chosen(now) == chosen(later) == {"epochs": 3, "learning_rate": 1e-3, "seed": 2}
-    assert chosen(Later(new_option=True)) == {"new_option": True}
-
-
-def test_claims_are_about_variants_of_their_recipe():
-    for name in RECIPES:
+def test_scales_reduce_all_methods_alike(tmp_path):
+    for name in ("table-classification", "table-summarization"):
         recipe = load_recipe(name)
-        names = {variant.name for variant in recipe["variants"]}
-        for claim in recipe["claims"]:
-            assert {*claim.better, *claim.than} <= names
+        for scale in ("cpu", "small"):
+            for dataset in (*recipe.papers, None):
+                settings = [settings_of(recipe, scale, one, tmp_path, dataset) for one in recipe.variants]
+                sizes = {(one.max_length, one.training, one.tokenizer, one.model["hidden_size"]) for one in settings}
+                assert len(sizes) == 1
+    with pytest.raises(UserError, match="choose from full, cpu, small"):
+        load_recipe("table-classification").scale("version")
+
+
+def test_full_summaries_are_the_presets(tmp_path):
+    recipe, preset = load_recipe("table-summarization"), get_task("summarization").settings
+    for variant in recipe.variants:
+        for paper in recipe.papers:
+            found = settings_of(recipe, "full", variant, tmp_path, paper)
+            own = {"text_column": "article", "label_column": "summary", "follow": False, "language": "en"}
+            assert found == preset(f"paper-{paper}", **variant.settings, **own, seed=3)
+
+
+def test_few_documents_are_read_more_often(tmp_path):
+    recipe = load_recipe("table-summarization")
+    epochs = {
+        rows: settings_of(recipe, "cpu", recipe.variants[0], tmp_path, rows=rows).training.epochs
+        for rows in (40, 1000, 3000, 90_000)
+    }
+    assert epochs == {40: 15, 1000: 6, 3000: 2, 90_000: 1}
+
+
+def test_the_same_model_has_the_same_name_everywhere():
+    names = {
+        name: [one.run_name for one in load_recipe(name).variants] for name in (*CLASSIFICATION, "table-recommendation")
+    }
+    assert names["table-classification"][-1] == names["figure-interaction"][0] == names["figure-sharing"][3]
+    assert names["figure-interaction"][1] == "fastformer,interaction=add"
+    assert "fastformer+plm-nr" in names["table-recommendation"]
+    assert "linformer" in names["table-recommendation"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_claims_are_about_variants_of_their_recipe(name):
+    recipe = load_recipe(name)
+    for claim in recipe.claims:
+        assert {*claim.better, *claim.than} <= {variant.name for variant in recipe.variants}
+        assert set(claim.paper) <= set(recipe.papers)

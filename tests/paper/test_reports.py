@@ -1,39 +1,39 @@
-"""Every table and figure on tiny data, end to end: reports say what the runs' own files say."""
+"""Tables and figures of classification on tiny data, end to end: reports say what the runs' own files say."""
 
 import json
 import re
 import shutil
-import signal
+import subprocess
 import sys
+import time
+from dataclasses import replace
+from pathlib import Path
 from statistics import mean, stdev
 
 import pytest
 from PIL import Image
 
-import fastformer.engine.training
+import fastformer.paper
 from fastformer.cli import main
-from fastformer.errors import Interrupted, UserError
-from fastformer.paper import (
-    comparison,
-    figure_interaction,
-    recipes,
-    reproduce_all,
-    table_classification,
-    table_complexity,
-    table_datasets,
-)
-from fastformer.paper.report import AGREES, DISAGREES, UNDECIDED, WITHIN, claims, compare_two
+from fastformer.errors import UserError
+from fastformer.paper import reproduce
+from fastformer.paper.recipes import NAMES, load_recipe
+from fastformer.paper.report import markdown
+from fastformer.paper.verdicts import verdicts
+from fastformer.runs.folder import last_complete_checkpoint
 
 small = {"scale": "small", "show_progress": False}
+TRAINED = ("table-classification", "figure-interaction", "figure-sharing")
 
 
 @pytest.fixture(scope="module")
-def everything(things, trainings, tmp_path_factory):
-    """The folder and the reports of `reproduce all` with one seed, then of one figure with a second seed."""
+def everything(things, commands, tmp_path_factory):
+    """The folder and the reports of all tables of classification with one seed, of one figure with a second seed."""
     folder = tmp_path_factory.mktemp("reproduce")
-    reports = reproduce_all([things], output=folder, seeds=1, **small)
-    reports["figure-interaction"] = figure_interaction([things], output=folder, seeds=2, **small)
-    return folder, reports, list(trainings.names)
+    seeds = {name: {"seeds": 2 if name == "figure-interaction" else 1} for name in TRAINED}
+    names = [*TRAINED, "table-datasets", "table-complexity"]
+    reports = {name: reproduce(name, [things], output=folder, **seeds.get(name, {}), **small) for name in names}
+    return folder, reports, commands.trained
 
 
 def test_runs_that_tables_and_figures_share_are_made_once(everything):
@@ -50,23 +50,22 @@ def test_runs_that_tables_and_figures_share_are_made_once(everything):
     assert runs[0] == runs[1] == runs[2]
 
 
-def test_the_same_command_again_trains_nothing(everything, things, trainings):
-    folder, reports, _ = everything
-    before = len(trainings.names)
-    assert table_classification([things], output=folder, seeds=1, **small) == reports["table-classification"]
-    assert len(trainings.names) == before
+def test_the_same_command_again_trains_nothing(everything, things, commands):
+    folder, reports, names = everything
+    again = reproduce("table-classification", [things], output=folder, seeds=1, **small)
+    assert again == reports["table-classification"]
+    assert commands.trained == names
 
 
 def test_tables_have_the_numbers_of_the_runs(everything):
     folder, reports, _ = everything
-    for what in ("table-classification", "figure-interaction", "figure-sharing"):
+    for what in TRAINED:
         text = (folder / f"{what}.md").read_text(encoding="utf-8")
-        assert json.loads((folder / f"{what}.json").read_text(encoding="utf-8")) == json.loads(
-            json.dumps(reports[what])
-        )
+        kept = json.loads((folder / f"{what}.json").read_text(encoding="utf-8"))
+        assert kept == json.loads(json.dumps(reports[what]))
         for variant, found in reports[what]["datasets"]["things"]["variants"].items():
             runs = [json.loads((folder / run).read_text(encoding="utf-8"))["metrics"] for run in found["runs"]]
-            [line] = [line for line in text.splitlines() if re.match(rf"\| {re.escape(variant)} +\|", line)]
+            line = next(line for line in text.splitlines() if re.match(rf"\| {re.escape(variant)} +\|", line))
             for score in ("accuracy", "macro_f"):
                 values = [100 * run["test"][score] for run in runs]
                 assert f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "") in line
@@ -78,12 +77,29 @@ def test_tables_have_the_numbers_of_the_runs(everything):
 def test_the_papers_numbers_stand_beside(everything):
     folder, _, _ = everything
     text = (folder / "table-classification.md").read_text(encoding="utf-8")
-    [line] = [line for line in text.splitlines() if line.startswith("| Fastformer ")]
+    line = next(line for line in text.splitlines() if line.startswith("| Fastformer "))
     assert "**54.10 ± 0.42**" in line
     assert "**44.65 ± 0.44**" in line
     assert "It stands for the paper's IMDB" in text
     assert "Word vectors start at random" in text
     assert "fastformer reproduce table-classification --data things:imdb=" in text
+    assert "one seed" in text
+
+
+def test_verdicts_come_from_seeds_and_rows(everything):
+    folder, reports, _ = everything
+    [first, *_] = found = reports["figure-interaction"]["verdicts"]
+    assert len(found) == 2 * 2
+    assert (first["better"], first["than"], first["seeds"]) == ("product", "concat", 2)
+    variants = reports["figure-interaction"]["datasets"]["things"]["variants"]
+    both = (variants[name]["accuracy"]["all"] for name in ("product", "concat"))
+    differences = [a - b for a, b in zip(*both, strict=True)]
+    assert first["difference"] == pytest.approx(mean(differences))
+    assert 0 < first["rows_std"] < 20  # of 15 test rows
+    assert {one["verdict"] for one in reports["figure-sharing"]["verdicts"]} == {"not decided"}  # one seed
+    text = (folder / "figure-interaction.md").read_text(encoding="utf-8")
+    assert "| product − concat |" in text
+    assert "what would decide" in text
 
 
 def test_figures_are_pictures(everything):
@@ -109,75 +125,110 @@ def test_statistics_of_the_data(everything):
 def test_complexity_agrees_with_the_paper(everything):
     folder, reports, _ = everything
     assert set(reports["table-complexity"]["methods"]) >= {"fastformer", "transformer"}
-    assert "Multiply-adds from the fewest: fastformer" in (folder / "table-complexity.md").read_text(encoding="utf-8")
+    text = (folder / "table-complexity.md").read_text(encoding="utf-8")
+    assert "Multiply-adds from the fewest: fastformer" in text
+    assert "fastformer reproduce table-complexity --data things" in text
 
 
-def test_a_changed_recipe_makes_again_only_what_it_changes(everything, things, trainings, tmp_path, monkeypatch):
+def changed_recipes(monkeypatch, **changed):
+    """Recipes in which some variants are others."""
+    load = load_recipe
+
+    def found(name):
+        recipe = load(name)
+        return replace(recipe, variants=[changed.get(one.name, one) for one in recipe.variants])
+
+    monkeypatch.setattr(fastformer.paper, "load_recipe", found)
+
+
+def test_a_changed_recipe_makes_again_only_what_it_changes(everything, things, commands, tmp_path, monkeypatch):
+    folder, before = tmp_path / "reproduce", len(commands.trained)
+    shutil.copytree(everything[0], folder)
+    add = replace(load_recipe("figure-interaction").variants[1], settings={"model": {"pooling": "mean"}})
+    changed_recipes(monkeypatch, add=add)
+    reproduce("figure-interaction", [things], output=folder, seeds=2, **small)
+    made = [f"things/classification-fastformer,pooling=mean-seed{seed}" for seed in (0, 1)]
+    assert commands.trained[before:] == made
+
+
+def test_a_run_that_fails_is_told_and_the_others_are_reported(everything, things, tmp_path, monkeypatch):
     folder = tmp_path / "reproduce"
     shutil.copytree(everything[0], folder)
-    load = recipes.load_recipe
-
-    def changed(name):
-        recipe = load(name)
-        variants = [
-            recipes.Variant("add", model={"interaction": "add", "pooling": "mean"}) if one.name == "add" else one
-            for one in recipe["variants"]
-        ]
-        return {**recipe, "variants": variants}
-
-    monkeypatch.setattr(comparison, "load_recipe", changed)
-    before = len(trainings.names)
-    figure_interaction([things], output=folder, seeds=2, **small)
-    assert trainings.names[before:] == [f"things/fastformer,interaction=add,pooling=mean-seed{seed}" for seed in (0, 1)]
+    wrong = replace(load_recipe("figure-interaction").variants[1], settings={"model": {"num_attention_heads": 7}})
+    changed_recipes(monkeypatch, add=wrong)
+    with pytest.raises(UserError, match=r"figure-interaction: 2 of 6 runs failed \(things/.*seed0: .*tries again"):
+        reproduce("figure-interaction", [things], output=folder, seeds=2, **small)
+    text = (folder / "figure-interaction.md").read_text(encoding="utf-8")
+    assert "**2 runs are missing.**" in text
+    assert "| product − concat |" in text
+    assert "product − add" not in text
+    assert re.search(r"\| add +\| +– \| +– \|", text)
 
 
-def test_an_interrupted_run_goes_on_where_it_was(things, trainings, tmp_path, monkeypatch):
-    steps: list[int] = []
-    original = fastformer.engine.training._Watch.on_step_end
-
-    def on_step_end(self, args, state, control, **kwargs):
-        steps.append(state.global_step)
-        if len(steps) == 12:  # within the second epoch
-            signal.raise_signal(signal.SIGINT)
-        original(self, args, state, control, **kwargs)
-
-    monkeypatch.setattr(fastformer.engine.training._Watch, "on_step_end", on_step_end)
-    options = {"output": tmp_path, "seeds": 1, **small}
-    with pytest.raises(Interrupted, match=r"run 1 of 3 \(things/fastformer-seed0\); the same command goes on"):
-        figure_interaction([things], **options)
-    report = figure_interaction([things], **options)
-    assert steps == 3 * list(range(1, 25))  # 8 steps an epoch: none was made twice
-    assert report["datasets"]["things"]["variants"]["product"]["accuracy"]["std"] is None
-    assert "one seed, no verdict" in (tmp_path / "figure-interaction.md").read_text(encoding="utf-8")
+def test_so_far_trains_nothing(everything, things, commands):
+    folder, _, _ = everything
+    before = len(commands.given)
+    report = reproduce("figure-sharing", [things], output=folder, seeds=2, so_far=True, **small)
+    assert len(commands.given) == before
+    assert len(report["missing"]) == 4
+    assert report["datasets"]["things"]["variants"]["query-value + layer"]["trained_seeds"] == [0, 1]
+    reproduce("figure-sharing", [things], output=folder, seeds=1, **small)
 
 
-def spread(mean: float, std: float | None) -> dict:
-    return {"mean": mean, "std": std, "all": [mean]}
+def test_another_glove_file_of_the_same_name_and_size_is_another_run(things, tmp_path):
+    from fastformer.paper.recipes import Options
+    from fastformer.paper.studies import STUDIES
+
+    recipe = load_recipe("table-classification")
+    keys = []
+    for place, numbers in (("one", "1 2"), ("two", "3 4"), ("copy", "1 2"), (None, "")):
+        glove = None
+        if place:
+            (tmp_path / place).mkdir()
+            glove = str(tmp_path / place / "glove.txt")
+            Path(glove).write_text(f"cat {numbers}\n")
+        study = STUDIES["classification"](recipe, Options(data=(things,), glove=glove, output=tmp_path / "out"), False)
+        job = study.training(study.prepare(study.datasets[0]), recipe.variants[0], 0)
+        keys.append(job.place(tmp_path))
+        assert job.settings.init == glove
+    assert keys[0] == keys[2]
+    assert len(set(keys)) == 3
 
 
-@pytest.mark.parametrize(
-    ("better", "than", "similar", "verdict"),
-    [
-        (spread(50, 1), spread(48, 1), False, AGREES),
-        (spread(50, 1), spread(49.5, 1), False, WITHIN),
-        (spread(49.5, 1), spread(50, 1), True, AGREES),
-        (spread(48, 1), spread(50, 1), True, DISAGREES),
-        (spread(48, 1), spread(50, 1), False, DISAGREES),
-        (spread(50, None), spread(48, None), False, UNDECIDED),
-    ],
-)
-def test_a_verdict_comes_from_the_numbers(better, than, similar, verdict):
-    assert compare_two(better, than, similar) == verdict
+def test_stopped_it_goes_on_to_the_same_result(everything, things, tmp_path):
+    """The real thing: our commands in processes of their own, stopped in a training."""
+    _, reports, _ = everything
+    command = [sys.executable, "-m", "fastformer", "reproduce", "figure-interaction", "--data", things, "--processes"]
+    command += ["1", "--scale", "small", "--seeds", "1", "--output", str(tmp_path)]
+
+    def stop_in_a_training() -> int:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        ends = time.monotonic() + 500  # a machine may be busy
+        while not any(last_complete_checkpoint(path) for path in tmp_path.glob("runs/things/*/checkpoints")):
+            assert time.monotonic() < ends
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.terminate()
+        return process.wait()
+
+    assert stop_in_a_training() == 130
+    assert last_complete_checkpoint(next(tmp_path.glob("runs/things/*/checkpoints")))
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+    found = json.loads((tmp_path / "figure-interaction.json").read_text(encoding="utf-8"))
+    for name, one in found["datasets"]["things"]["variants"].items():
+        whole = reports["figure-interaction"]["datasets"]["things"]["variants"][name]
+        assert [Path(run).name for run in one["runs"]] == [Path(run).name for run in whole["runs"][:1]]
+        for score in ("accuracy", "macro_f"):
+            assert one[score]["all"][0] == pytest.approx(whole[score]["all"][0])
 
 
-def test_a_claim_about_several_names_who_agrees():
-    variants = {
-        name: {"accuracy": spread(value, 0.5), "macro_f": spread(value, 0.5)}
-        for name, value in {"A": 50.0, "B": 47.0, "C": 50.2, "D": 53.0}.items()
-    }
-    claim = {"quote": "A is best", "better": ["A"], "than": ["B", "C", "D"], "similar": False}
-    text = claims({"claims": [claim], "datasets": {"toys": {"variants": variants}}})
-    assert "accuracy agrees for 1 of 3 (B), within one deviation for 1 of 3 (C), does not agree for 1 of 3 (D)" in text
+@pytest.mark.parametrize("name", [one for one in NAMES if load_recipe(one).variants])
+def test_published_reports_are_what_their_numbers_say(name):
+    folder = Path(__file__).parents[2] / "docs" / "reproduce"
+    report = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    recipe = load_recipe(name)
+    assert (folder / f"{name}.md").read_text(encoding="utf-8") == markdown(recipe, report)
+    assert report["verdicts"] == json.loads(json.dumps(verdicts(report, recipe.judged or list(recipe.scores))))
 
 
 class TestCommandLine:
@@ -188,7 +239,7 @@ class TestCommandLine:
         captured = capsys.readouterr()
         return exited.value.code or 0, captured.out, captured.err
 
-    def test_a_table_is_printed_and_as_json(self, everything, things, trainings, monkeypatch, capsys):
+    def test_a_table_is_printed_and_as_json(self, everything, things, monkeypatch, capsys):
         folder, reports, _ = everything
         arguments = ("figure-sharing", "--data", things, "--scale", "small", "--seeds", 1, "--output", folder)
         code, out, _ = self.run(monkeypatch, capsys, *arguments)
@@ -215,13 +266,36 @@ class TestCommandLine:
         [line] = [line for line in err.splitlines() if line.startswith("fastformer: ")]
         assert all(part in line for part in parts)
 
+    def test_all_is_every_table_and_figure_each_with_its_data(self, monkeypatch, capsys, tmp_path):
+        made = {}
+
+        def noted(name, data=None, *, output, show_progress, **given):
+            made[name] = data, given
+            Path(output, f"{name}.md").write_text(f"# {name}\n")
+            if name == "figure-interaction":
+                raise UserError("figure-interaction: 1 of 6 runs failed")
+
+        monkeypatch.setattr(fastformer.paper, "reproduce", noted)
+        arguments = ["--data", "a=x", "--data", "b=y", "--conversion-data", "c=z", "--seeds", "3", "--glove", "g"]
+        code, _, err = self.run(monkeypatch, capsys, "all", *arguments, "--output", tmp_path)
+        assert tuple(made) == NAMES
+        assert code == 2  # at the end: the others were made
+        assert "1 of 6 runs failed" in err
+        assert made["table-classification"][0] == made["figure-sharing"][0] == ["a=x", "b=y"]
+        assert made["table-conversion"][0] == ["c=z"]
+        assert made["table-recommendation"][0] is None
+        assert made["table-recommendation"][1]["seeds"] == 3
+        assert "seeds" not in made["table-datasets"][1]
+        assert "glove" not in made["table-complexity"][1]
+
 
 def test_columns_can_be_named(tmp_path):
     path = tmp_path / "odd.jsonl"
     path.write_text("".join(json.dumps({"a": f"text {n}", "b": f"c{n % 2}", "c": 0}) + "\n" for n in range(40)))
     with pytest.raises(UserError, match="--text-column"):
-        table_datasets([f"odd={path}"], output=tmp_path / "out", **small)
-    report = table_datasets([f"odd={path}"], output=tmp_path / "out", text_column="a", label_column="b", **small)
+        reproduce("table-datasets", [f"odd={path}"], output=tmp_path / "out", **small)
+    columns = {"text_column": "a", "label_column": "b"}
+    report = reproduce("table-datasets", [f"odd={path}"], output=tmp_path / "out", **columns, **small)
     assert report["datasets"]["odd"]["average_length"] == {"mean": 2, "std": None, "all": [2]}
 
 
@@ -229,11 +303,11 @@ def test_complexity_at_the_length_of_the_data(tmp_path):
     path = tmp_path / "rows.jsonl"
     rows = [{"text": "word " * (n % 19 + 1), "label": f"c{n % 2}"} for n in range(4000)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    options = {"output": tmp_path / "out", "scale": "small", "seeds": 2, "show_progress": False}
-    lengths = table_datasets([f"rows={path}"], **options)["datasets"]["rows"]["average_length"]
+    options = {"output": tmp_path / "out", "seeds": 2, **small}
+    lengths = reproduce("table-datasets", [f"rows={path}"], **options)["datasets"]["rows"]["average_length"]
     assert lengths["all"] == [pytest.approx(10, abs=0.5), pytest.approx(10, abs=0.5)]
     assert lengths["std"] > 0
-    report = table_complexity([f"rows={path}"], **options)
+    report = reproduce("table-complexity", [f"rows={path}"], **options)
     assert report["datasets"]["rows"]["length"] == 10
     width = report["width"]  # four maps of every word, and each word with each, twice
     assert report["datasets"]["rows"]["multiply_adds"]["transformer"] == 4 * 10 * width**2 + 2 * 10**2 * width

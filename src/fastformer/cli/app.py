@@ -87,6 +87,8 @@ for _verb in (evaluate, predict, embed, search, recommend, import_clicks, ensemb
 def main() -> None:
     """Entry point: a user's mistake is one line and exit code 2, Ctrl-C is 130.
 
+    75: another command is writing there, try later. 78: what is to be resumed had other settings or data.
+
     With FASTFORMER_DEBUG=1 in the environment a mistake shows where it was noticed.
     """
     for stream in (sys.stdout, sys.stderr):
@@ -101,7 +103,7 @@ def main() -> None:
         if os.environ.get("FASTFORMER_DEBUG"):
             raise
         print(f"fastformer: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(error.exit_code)
     except Interrupted as stop:
         print(f"fastformer: {stop}", file=sys.stderr)
         sys.exit(130)

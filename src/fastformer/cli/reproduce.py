@@ -1,265 +1,101 @@
-"""`fastformer reproduce WHAT`."""
+"""`fastformer reproduce WHAT`: one command per recipe, made from the fields of `paper.recipes.Options`."""
 
-from collections.abc import Callable
+import inspect
+import json
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fastformer.cli.options import ArticleColumn, Json, LabelColumn, SummaryColumn, TextColumn, print_json
+from fastformer.cli.options import Json, print_json
+from fastformer.cli.train import option_parameter
+from fastformer.engine.settings import Option, options_of
+from fastformer.paper.recipes import NAMES, Options, Recipe, load_recipe
 
 reproduce_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     help="Tables and figures of the paper, made again on any data, its numbers beside ours.",
 )
-
-Data = Annotated[
-    list[str],
-    typer.Option(
-        metavar="NAME[:PAPER]=PATH",
-        help="A classification dataset and what to call it; may be given several times. PAPER is the dataset of the "
-        "paper that it stands for: amazon, imdb or mind. PATH is whatever `train classification` reads, or a folder "
-        "with train, validation and test files; without splits it is 80/10/10 at random.",
-    ),
-]
-ScaleName = Annotated[str, typer.Option(help="full: the paper's settings; cpu: reduced for 2 cores; small: minutes.")]
-Seeds = Annotated[
-    int | None, typer.Option(min=1, help="Runs of a kind, with seeds 0, 1, … [default: full 5, cpu 3, small 2].")
-]
-Draws = Annotated[int | None, typer.Option(min=1, help="Average the length over this many draws of the rows.")]
-Glove = Annotated[str | None, typer.Option(help="GloVe file (text, .gz or .zip) that word vectors start from.")]
-DataSeed = Annotated[int, typer.Option(min=0, help="Seed of the rows drawn and of random splits.")]
-KeepModels = Annotated[
-    bool, typer.Option("--keep-models", help="Keep the trained models; else only settings and metrics stay.")
-]
-Output = Annotated[Path, typer.Option(help="Folder for reports, runs and prepared data. Commands may share it.")]
-BUILTIN, OUTPUT = ["builtin=builtin"], Path("runs/reproduce")
-
 _GOES_ON = (
-    "A run that is done is not made again, whichever table or figure asks for it, and after Ctrl-C the same command "
-    "goes on. Example: `fastformer reproduce {} --data imdb:imdb=data/aclImdb --seeds 3 --scale cpu`"
+    "A run that is done is not made again, whichever table or figure asks for it. After Ctrl-C, and where runs have "
+    "failed, the same command goes on."
 )
 
 
-def _training_command(name: str, does: str) -> None:
-    """A command that trains: all of these have the same options."""
-
-    def command(
-        data: Data = BUILTIN,
-        scale: ScaleName = "cpu",
-        seeds: Seeds = None,
-        glove: Glove = None,
-        text_column: TextColumn = None,
-        label_column: LabelColumn = None,
-        data_seed: DataSeed = 0,
-        keep_models: KeepModels = False,
-        output: Output = OUTPUT,
-        json_: Json = False,
-    ) -> None:
-        _run(
-            name,
-            json_,
-            data,
-            output=output,
-            scale=scale,
-            seeds=seeds,
-            glove=glove,
-            text_column=text_column,
-            label_column=label_column,
-            data_seed=data_seed,
-            keep_models=keep_models,
-            show_progress=not json_,
-        )
-
-    reproduce_app.command(name, help=f"{does}\n\n{_GOES_ON.format(name)}")(command)
+def _parameters(names: Iterable[str], data_help: str, seeds: str) -> Iterator[inspect.Parameter]:
+    usual = Options()
+    for name, (kind, option) in options_of(Options).items():
+        if name in names:
+            about = {"data": data_help, "seeds": f"{option.help} [default: {seeds}]."}.get(name, "")
+            if about:
+                option = Option(about, least=option.least, metavar=option.metavar)
+            yield option_parameter(name, kind, option, None if name == "data" else getattr(usual, name))
+    yield inspect.Parameter("json_", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
 
 
-_training_command("all", "All tables and figures of text classification.")
-_training_command(
-    "table-classification", "Accuracy and macro-F of the seven methods, time and memory: the paper's main table."
-)
-_training_command(
-    "figure-interaction", "Product against add and concat: the paper's figure on the interaction function."
-)
-_training_command("figure-sharing", "Which parameters are shared: the paper's figure on parameter sharing.")
+def _seeds(recipe: Recipe) -> str:
+    if not recipe.variants:
+        return "1: lengths are of one draw of the rows"
+    return ", ".join(f"{name} {scale.seeds}" for name, scale in recipe.scales.items())
 
 
-def _counting_command(name: str, does: str, default: list[str]) -> None:
-    """A command that trains nothing: these have the same options but for the data they take by default."""
-
-    def command(
-        data: Data = default,
-        scale: ScaleName = "cpu",
-        seeds: Draws = None,
-        text_column: TextColumn = None,
-        label_column: LabelColumn = None,
-        data_seed: DataSeed = 0,
-        output: Output = OUTPUT,
-        json_: Json = False,
-    ) -> None:
-        _run(
-            name,
-            json_,
-            data,
-            output=output,
-            scale=scale,
-            seeds=seeds,
-            text_column=text_column,
-            label_column=label_column,
-            data_seed=data_seed,
-            show_progress=not json_,
-        )
-
-    reproduce_app.command(name, help=does)(command)
+def _add(name: str, run: Callable[..., None], help: str, parameters: Iterable[inspect.Parameter]) -> None:
+    run.__signature__ = inspect.Signature(list(parameters))  # type: ignore[attr-defined]
+    reproduce_app.command(name, help=help)(run)
 
 
-_counting_command(
-    "table-complexity",
-    "Multiply-adds and parameters of the seven methods beside the paper's complexity table.\n\n"
-    "With --data also what a text of average length costs each of them.",
-    [],
-)
-_counting_command(
-    "table-datasets",
-    "Rows, average length and classes of the data, beside the paper's three tables of statistics.\n\n"
-    "They are those that the other commands use at the same --scale; `full` counts all.",
-    BUILTIN,
-)
-
-
-@reproduce_app.command("table-conversion")
-def table_conversion(
-    data: Annotated[
-        list[str],
-        typer.Option(
-            metavar="NAME=FOLDER",
-            help="A folder with train, validation and test files as `train conversion` reads them, and what to call "
-            "it; or `builtin`, simulated. May be given several times.",
-        ),
-    ] = BUILTIN,
-    scale: ScaleName = "cpu",
-    seeds: Seeds = None,
-    glove: Glove = None,
-    data_seed: DataSeed = 0,
-    keep_models: KeepModels = False,
-    output: Output = OUTPUT,
-    json_: Json = False,
-) -> None:
-    """Conversion prediction, Transformer and Fastformer: AUC, memory and latency, as the paper's last table.
-
-    Also what lists of 50, 500 and 5,000 behaviours cost, simulated. A run that is done is not made again, and after
-    Ctrl-C the same command goes on. Let nothing else run while latency is measured.
-    """
-    _run(
-        "table-conversion",
-        json_,
-        data,
-        output=output,
-        scale=scale,
-        seeds=seeds,
-        glove=glove,
-        data_seed=data_seed,
-        keep_models=keep_models,
-        show_progress=not json_,
-    )
-
-
-ClicksData = Annotated[
-    list[str],
-    typer.Option(
-        metavar="NAME[:mind]=PATH",
-        help="A folder with MIND's train and dev folders in it, and what to call it; may be given several times. With "
-        "`:mind` it stands for the paper's data, whose numbers are then beside ours. `builtin` is simulated.",
-    ),
-]
-Plm = Annotated[
-    str | None, typer.Option(help="Folder with a transformers encoder, for the methods that start from one.")
-]
-
-
-@reproduce_app.command("table-recommendation")
-def table_recommendation(
-    data: ClicksData = BUILTIN,
-    scale: ScaleName = "cpu",
-    seeds: Seeds = None,
-    glove: Glove = None,
-    plm: Plm = None,
-    keep_models: KeepModels = False,
-    output: Output = OUTPUT,
-    json_: Json = False,
-) -> None:
-    """AUC, MRR and nDCG of news recommenders, beside the paper's and beside rankers that read no text.
-
-    A run that is done is not made again, and after Ctrl-C the same command goes on. Example: `fastformer reproduce
-    table-recommendation --data mind:mind=data/MIND --seeds 3 --scale cpu`
-    """
-    _run(
-        "table-recommendation",
-        json_,
-        data,
-        output=output,
-        scale=scale,
-        seeds=seeds,
-        glove=glove,
-        plm=plm,
-        keep_models=keep_models,
-        show_progress=not json_,
-    )
-
-
-@reproduce_app.command("table-summarization")
-def table_summarization(
-    data: Annotated[
-        list[str],
-        typer.Option(
-            metavar="NAME[:PAPER]=FOLDER",
-            help="A folder with train, validation and test files as `train summarization` reads them, and what to call "
-            "it; may be given several times. PAPER is the dataset of the paper that it stands for: cnn-dailymail or "
-            "pubmed. `builtin` is docstrings.",
-        ),
-    ] = BUILTIN,
-    scale: ScaleName = "cpu",
-    seeds: Annotated[
-        int | None, typer.Option(min=1, help="Runs of a kind, with seeds 0, 1, … [default: full 5, cpu 1, small 1].")
-    ] = None,
-    glove: Glove = None,
-    article_column: ArticleColumn = None,
-    summary_column: SummaryColumn = None,
-    data_seed: DataSeed = 0,
-    keep_models: KeepModels = False,
-    output: Output = OUTPUT,
-    json_: Json = False,
-) -> None:
-    """ROUGE of the seven methods, beside the first sentences and random ones; what 4,096 tokens cost each method.
-
-    A run that is done is not made again, and after Ctrl-C the same command goes on. Example: `fastformer reproduce
-    table-summarization --data cnn:cnn-dailymail=data/cnn --scale cpu`
-    """
-    _run(
-        "table-summarization",
-        json_,
-        data,
-        output=output,
-        scale=scale,
-        seeds=seeds,
-        glove=glove,
-        article_column=article_column,
-        summary_column=summary_column,
-        data_seed=data_seed,
-        keep_models=keep_models,
-        show_progress=not json_,
-    )
-
-
-def _run(name: str, json_: bool, *data: list[str], output: Path, **options: Any) -> None:
-    from fastformer.paper import REPRODUCE
-
-    function: Callable[..., dict[str, Any]] = REPRODUCE[name]
-    report = function(*data, output=output, **options)
-    if json_:
-        return print_json(report)
-    names = list(report) if name == "all" else [name]
-    for one in names:
-        print((output / f"{one}.md").read_text(encoding="utf-8"))
+def _print(names: Iterable[str], output: Path) -> None:
+    for name in names:
+        print((output / f"{name}.md").read_text(encoding="utf-8"))
     print(f"Reports, plots and the JSON of every run are in {output}.")
+
+
+def _add_one(recipe: Recipe) -> None:
+    def run(json_: bool, output: Path | None, data: list[str] | None, **given: Any) -> None:
+        from fastformer.paper import reproduce
+
+        output = output or Options().output
+        report = reproduce(recipe.name, data or None, output=output, show_progress=not json_, **given)
+        return print_json(report) if json_ else _print([recipe.name], output)
+
+    example = f"\n\nExample: `fastformer reproduce {recipe.name} {recipe.example} --seeds 3`" if recipe.variants else ""
+    help = f"{recipe.help.strip()}\n\n{_GOES_ON}{example}" if recipe.variants else recipe.help.strip()
+    _add(recipe.name, run, help, _parameters(recipe.options(), recipe.data_help, _seeds(recipe)))
+
+
+def _add_all(recipes: dict[str, Recipe]) -> None:
+    def run(json_: bool, output: Path | None, data: list[str] | None, **given: Any) -> None:
+        from fastformer.paper import reproduce_all
+
+        output = output or Options().output
+        by_task = {task: given.pop(f"{task}_data") or None for task in others} | {"classification": data or None}
+        reports = reproduce_all(by_task, output=output, show_progress=not json_, **given)
+        return print_json(reports) if json_ else _print(reports, output)
+
+    tables = {recipe.task: recipe for recipe in recipes.values() if recipe.name.startswith("table-")}
+    others = [task for task in tables if task != "classification"]
+    names = {option for recipe in recipes.values() for option in recipe.options()} - {"text_column", "label_column"}
+    classification = recipes["table-classification"]
+    parameters = list(_parameters(names, classification.data_help, _seeds(classification)))
+    kind, option = options_of(Options)["data"]
+    parameters[1:1] = [
+        option_parameter(f"{task}_data", kind, Option(f"Of {task}: {tables[task].data_help}", metavar=option.metavar))
+        for task in others
+    ]
+    _add("all", run, f"Every table and figure of the paper.\n\n{_GOES_ON}", parameters)
+
+
+_RECIPES = {name: load_recipe(name) for name in NAMES}
+_add_all(_RECIPES)
+for _recipe in _RECIPES.values():
+    _add_one(_recipe)
+
+
+@reproduce_app.command(hidden=True)  # a grid's own
+def measure(what: str, file: Annotated[Path, typer.Argument(metavar="FILE")]) -> None:
+    """Make one measurement of a table and print it as JSON."""
+    from fastformer.paper.measuring import MEASURES
+
+    print_json(MEASURES[what](**json.loads(file.read_text(encoding="utf-8"))))

@@ -194,13 +194,14 @@ class Presets(Mapping[str, dict[str, Any]]):
         """The settings of a preset, changed as its `when` tables say and then by what is `given`."""
         keys = dict(self[name])
         when = keys.pop("when", {})
-        settings = self._made(keys)
+        settings = self.made(keys)
         chosen = settings.with_options(**given)
         for field_name, cases in when.items():
             keys = _merged(keys, cases.get(str(getattr(chosen, field_name)), {}))
-        return self._made(keys).with_options(**given)
+        return self.made(keys).with_options(**given)
 
-    def _made(self, keys: dict[str, Any]) -> TaskSettings:
+    def made(self, keys: dict[str, Any]) -> TaskSettings:
+        """Settings from all their keys, as a preset or `asdict` has them."""
         known = {one.name for one in fields(self.settings)}
         for name in keys.keys() - known if not self.borrowed else ():
             raise UserError(unknown("setting", name, sorted(known)))

@@ -1,53 +1,51 @@
-"""The paper again: one function a table or figure, one recipe file each, and its numbers beside ours."""
+"""The paper again: one runner, one recipe per table or figure, and its numbers beside ours."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fastformer.paper.figures import figure_interaction, figure_sharing
-from fastformer.paper.table_classification import table_classification
-from fastformer.paper.table_complexity import table_complexity
-from fastformer.paper.table_conversion import table_conversion
-from fastformer.paper.table_datasets import table_datasets
-from fastformer.paper.table_recommendation import table_recommendation
-from fastformer.paper.table_summarization import table_summarization
+from fastformer.engine.settings import options_given, unknown
+from fastformer.errors import UserError
+from fastformer.paper.recipes import BUILTIN, NAMES, Options, load_recipe
 
 
-def reproduce_all(data: Sequence[str], *, output: str | Path, **options: Any) -> dict[str, Any]:
-    """Every table and figure of text classification, by name; `options` are those of `comparison.compare`."""
-    of_data = ("scale", "data_seed", "text_column", "label_column", "show_progress")
-    reports = {
-        "table-complexity": table_complexity(output=output),
-        "table-datasets": table_datasets(
-            data, output=output, **{name: options[name] for name in of_data if name in options}
-        ),
-    }
-    for name in ("table-classification", "figure-interaction", "figure-sharing"):
-        reports[name] = REPRODUCE[name](data, output=output, **options)
+def reproduce(
+    name: str, data: Sequence[str] | None = None, *, output: str | Path, show_progress: bool = True, **given: Any
+) -> dict[str, Any]:
+    """Make a table or figure of the paper on `data` (`NAME[:PAPER]=PATH`); leave NAME.md and .json in `output`.
+
+    `given` are fields of `recipes.Options`. Without `data` the built-in one is taken.
+    """
+    from fastformer.paper.studies import STUDIES
+
+    if name not in NAMES:
+        raise UserError(unknown("table or figure", name, NAMES))
+    recipe = load_recipe(name)
+    for option, value in given.items():
+        if option not in recipe.options() and value is not None:
+            raise UserError(f"--{option.replace('_', '-')}: {name} has no use for it; leave it out")
+    usual = () if name == "table-complexity" else BUILTIN
+    options = options_given(Options, {**given, "data": usual if data is None else tuple(data), "output": Path(output)})
+    return STUDIES.get(name, STUDIES[recipe.task])(recipe, options, show_progress).run()
+
+
+def reproduce_all(
+    data: Mapping[str, Sequence[str] | None], *, output: str | Path, show_progress: bool = True, **given: Any
+) -> dict[str, dict[str, Any]]:
+    """Every table and figure, by name; `data` is by task. A run that fails ends none of them."""
+    reports, failed = {}, []
+    for name in NAMES:
+        recipe = load_recipe(name)
+        known = {option: value for option, value in given.items() if option in recipe.options()}
+        if not recipe.variants:
+            known.pop("seeds", None)  # there they are draws of the rows
+        try:
+            reports[name] = reproduce(name, data.get(recipe.task), output=output, show_progress=show_progress, **known)
+        except UserError as error:
+            failed.append(str(error))
+    if failed:
+        raise UserError("; ".join(failed))
     return reports
 
 
-REPRODUCE: dict[str, Callable[..., dict[str, Any]]] = {
-    "table-classification": table_classification,
-    "figure-interaction": figure_interaction,
-    "figure-sharing": figure_sharing,
-    "table-complexity": table_complexity,
-    "table-conversion": table_conversion,
-    "table-datasets": table_datasets,
-    "table-recommendation": table_recommendation,
-    "table-summarization": table_summarization,
-    "all": reproduce_all,
-}
-
-__all__ = [
-    "REPRODUCE",
-    "figure_interaction",
-    "figure_sharing",
-    "reproduce_all",
-    "table_classification",
-    "table_complexity",
-    "table_conversion",
-    "table_datasets",
-    "table_recommendation",
-    "table_summarization",
-]
+__all__ = ["reproduce", "reproduce_all"]

@@ -1,217 +1,358 @@
-"""The runs behind a table or figure: each made once, in a process of its own, and kept as one JSON file.
+"""The runs behind a table or figure: each made once, by our own commands in processes of their own, several at a time.
 
-    OUTPUT/runs/NAME-KEY.json    a finished run: its settings and its metrics
-    OUTPUT/runs/NAME-KEY/        a run at work, or, with --keep-models, its run folder
+    OUTPUT/runs/NAME-KEY.json      a finished run: what determined it, and its metrics
+    OUTPUT/runs/NAME-KEY.parquet   its answers to the test examples
+    OUTPUT/runs/NAME-KEY/          a run at work, or, with --keep-models, its run folder
+    OUTPUT/runs/NAME-KEY.log       what its commands print; it stays if they fail
 
 KEY is a hash of everything that determines the result, so a run that is done is not made again, whichever table or
-figure asks for it, and a changed recipe makes again only what it changes. Ctrl-C leaves a checkpoint, and the same
-command goes on from there. The process of its own makes a run's peak memory its own, and what kills it kills no other.
+figure asks for it, and a changed recipe makes again only what it changes. What is on disk says which command comes next
+(`Job.next_command`), so whatever ends us, the same command goes on. A process of its own makes a run's peak memory its
+own, and what kills it kills no other. Each has one thread: two of them on two cores do more than one with two threads.
 """
 
+import ctypes
 import json
-import multiprocessing
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
-from fastformer.errors import Interrupted, UserError
+from fastformer.bench.measuring import describe_machine, physical_memory
+from fastformer.engine.settings import TaskSettings
+from fastformer.errors import Interrupted
 from fastformer.runs.folder import CHECKPOINTS, RUN_FILE, InUse, finish_saving, last_complete_checkpoint, open_run
 from fastformer.runs.resuming import OtherRun
-from fastformer.surroundings.files import digest, writing_text
-from fastformer.surroundings.progress import console, progress_bar, say
+from fastformer.surroundings.files import digest, write_json, writing_aside
+from fastformer.surroundings.progress import progress_bar, say
 
 Metrics = dict[str, Any]
-WAIT_SECONDS = 5  # before a run that another command is making is looked at again
+PROGRAM = (sys.executable, "-m", "fastformer")
+MEMORY_A_RUN = 3e9  # bytes: as many runs at a time as this leaves room for
+WAIT_SECONDS = 5.0  # before a run that another command is making is looked at again
+_LOOK_SECONDS = 0.1
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"), "1")
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of ours. What it prints goes to `prints`, if that is given, and is there only if it succeeds."""
+
+    arguments: Sequence[str]
+    prints: Path | None = None
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run that a table needs. `settings` is all that determines its result; `inputs` says where the files are."""
+    """A run that a table needs. `determined_by` is all that determines its result."""
 
     name: str  # of its files, such as imdb/fastformer-seed0
-    settings: dict[str, Any]
-    inputs: dict[str, Any]
+    determined_by: dict[str, Any]
+    alone = False  # nothing else runs meanwhile
+
+    def place(self, output: Path) -> Path:
+        """The run folder; files beside it have its name."""
+        return output / "runs" / f"{self.name}-{digest(self.determined_by)}"
 
     def file(self, output: Path) -> Path:
         """Where its result is kept."""
-        return output / "runs" / f"{self.name}-{digest(self.settings)}.json"
+        return _beside(self.place(output), ".json")
+
+    def is_done(self, output: Path) -> bool:
+        """Whether its result is there."""
+        return self.file(output).is_file()
+
+    def next_command(self, place: Path) -> Command | None:
+        """What is to be done next, as the files say; None if nothing is."""
+        raise NotImplementedError
+
+    def metrics(self, place: Path) -> Metrics:
+        """What came of it, once nothing is to be done."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Training(Job):
+    """`train`, `predict` on the test examples, and `evaluate` if a stop has kept `train` from scoring them."""
+
+    settings: TaskSettings
+    files: dict[str, str]
+    predict: Sequence[str] = ()
+
+    def answers(self, output: Path) -> Path:
+        """The file with the answers to the test examples."""
+        return _beside(self.place(output), ".parquet")
+
+    def is_done(self, output: Path) -> bool:
+        """Half a result is none."""
+        return super().is_done(output) and self.answers(output).is_file()
+
+    def next_command(self, place: Path) -> Command | None:
+        """What is to be done next, as the files say."""
+        finish_saving(place)
+        test, answers, scores = self.files["test"], _beside(place, ".parquet"), _beside(place, ".test.json")
+        if not (place / RUN_FILE).is_file():
+            settings = _beside(place, ".settings.json")
+            write_json(settings, asdict(self.settings))
+            goes_on = last_complete_checkpoint(place / CHECKPOINTS) is not None
+            splits = [part for split, file in self.files.items() for part in (f"--{split}", file)]
+            places = ["--preset", str(settings), "--output", str(place), "--resume" if goes_on else "--overwrite"]
+            return Command(["train", self.determined_by["task"], *splits, *places])
+        if not answers.is_file():
+            return Command(["predict", str(place), test, *self.predict, "--output", str(answers)])
+        if "test" not in open_run(place).load_metrics() and not scores.is_file():
+            return Command(["evaluate", str(place), test, "--json"], prints=scores)
+        return None
+
+    def metrics(self, place: Path) -> Metrics:
+        """Those of the run folder."""
+        found, scores = open_run(place).load_metrics(), _beside(place, ".test.json")
+        return found if "test" in found else {**found, "test": json.loads(scores.read_text(encoding="utf-8"))}
+
+
+@dataclass(frozen=True)
+class Measurement(Job):
+    """`reproduce measure WHAT FILE`: a function of `measuring.py` with arguments from a file, alone on the machine."""
+
+    what: str
+    arguments: dict[str, Any]
+    alone = True
+
+    def next_command(self, place: Path) -> Command | None:
+        """Measure, unless that is done."""
+        measured, arguments = _beside(place, ".measured.json"), _beside(place, ".settings.json")
+        if measured.is_file():
+            return None
+        write_json(arguments, self.arguments)
+        return Command(["reproduce", "measure", self.what, str(arguments)], prints=measured)
+
+    def metrics(self, place: Path) -> Metrics:
+        """What was measured."""
+        return json.loads(_beside(place, ".measured.json").read_text(encoding="utf-8"))
+
+
+def _beside(place: Path, ending: str) -> Path:
+    return place.with_name(place.name + ending)
+
+
+@dataclass
+class Grid:
+    """What came of the jobs: metrics by name of those that are done, and why the others are not."""
+
+    found: dict[str, dict[str, Any]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
 
 
 def run_grid(
     jobs: Sequence[Job],
     output: Path,
-    train: Callable[[Job, Path, bool], Metrics],
     describe: Callable[[Metrics], str],
     *,
+    processes: int | None = None,
     keep_models: bool = False,
-    show_progress: bool = True,
-    show_runs: bool = False,
-) -> list[dict[str, Any]]:
-    """The results of all jobs, in order; those not on disk yet are made by `train(job, folder, show)`, one by one.
+    show: bool = True,
+) -> Grid:
+    """Make what is not on disk yet; give all results.
 
-    `train` leaves its checkpoints in `folder`, goes on from those that are there, and is a function that another
-    process can import. `describe` says a result in a few words. A run that another command is making is left to it:
-    the others come first, then we wait for it, or make it ourselves if that command stops.
+    `describe` says a result in a few words. A run that fails ends no other. One that another command is making is left
+    to it: the others come first, then its result is taken, or made here where that command has stopped.
     """
-    waiting = deque({job.file(output): job for job in jobs if not job.file(output).is_file()}.values())
-    count, number, elsewhere = len(waiting), 0, set()
-    if waiting and show_progress:
-        done = len(jobs) - count
-        say(f"{len(jobs)} runs{f', {done} of them done before' if done else ''}; results go to {output / 'runs'}.")
-    bar = progress_bar("Runs", total=count, show=bool(waiting) and show_progress and not show_runs)
-    with bar as advance:
-        while waiting:
-            job, number = waiting.popleft(), count - len(waiting)
-            advance(0, note=job.name)
-            file, started = job.file(output), time.monotonic()
-            if file.is_file():  # another command has made it meanwhile
-                advance(1)
-                continue
+    missing = {job.place(output): job for job in jobs if not job.is_done(output)}
+    grid, work = Grid(), _Work(output, describe, processes or usual_processes(), keep_models, show)
+    if missing:
+        if show:
+            done = len({job.place(output) for job in jobs}) - len(missing)
+            before = f", {done} of them done before" if done else ""
+            at_once = f"; {work.processes} at a time" if work.processes > 1 else ""
+            say(f"{len(missing) + done} runs{before}{at_once}; results go to {output / 'runs'}.")
+        grid.failed = work.do(deque(missing.items()))
+    for job in jobs:
+        if job.is_done(output):
+            grid.found[job.name] = json.loads(job.file(output).read_text(encoding="utf-8"))
+    return grid
+
+
+def usual_processes() -> int:
+    """As many runs at a time as there are cores that we may use, and memory."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, int(physical_memory() // MEMORY_A_RUN)))
+
+
+@dataclass
+class _Active:
+    """A job at work."""
+
+    job: Job
+    place: Path
+    process: subprocess.Popen[bytes]
+    command: Command
+    started: float
+
+
+class _Work:
+    """Commands at work, never more than `processes` at a time."""
+
+    def __init__(self, output: Path, describe: Callable[[Metrics], str], processes: int, keep: bool, show: bool):
+        self.output, self.describe, self.processes, self.keep, self.show = output, describe, processes, keep, show
+        self.active: list[_Active] = []
+        self.elsewhere: dict[Path, tuple[Job, float]] = {}  # made by another command, and when to look again
+        self.failed: dict[str, str] = {}
+        self.seconds: list[float] = []  # of the runs that were made
+
+    def do(self, waiting: deque[tuple[Path, Job]]) -> dict[str, str]:
+        """Do all of them; why those failed that did."""
+        self.total = len(waiting)
+        with progress_bar("Runs", total=self.total, show=self.show) as self.advance, _terminated_as_interrupted():
             try:
-                folder = file.with_suffix("")
-                folder.parent.mkdir(parents=True, exist_ok=True)
-                metrics = in_own_process(train, job, folder, show_progress and show_runs)
-            except (Interrupted, KeyboardInterrupt):
-                raise Interrupted(
-                    f"stopped in run {number} of {count} ({job.name}); the same command goes on from there"
-                ) from None
-            except InUse:
-                waiting.append(job)
-                if job.name not in elsewhere and show_progress:
-                    say(f"{job.name}: another command is making it; its result will be taken.")
-                elsewhere.add(job.name)
-                if len(elsewhere) >= len(waiting):  # nothing else is left to do
-                    _wait(f"run {number} of {count} ({job.name})")
-                continue
-            except UserError as error:
-                raise UserError(f"{job.name}: {error}") from None
-            elsewhere.discard(job.name)
-            with writing_text(file) as out:
-                json.dump({"run": job.name, **job.settings, "metrics": metrics}, out, indent=2, ensure_ascii=False)
-            if not keep_models:
-                shutil.rmtree(folder, ignore_errors=True)
-            advance(1)
-            if show_progress:
-                took = time.monotonic() - started
-                say(f"{number}/{count} {job.name}: {describe(metrics)}; {took:.0f} s")
-    return [json.loads(job.file(output).read_text(encoding="utf-8")) for job in jobs]
+                while waiting or self.active or self.elsewhere:
+                    self._look_elsewhere(waiting)
+                    while waiting and self._has_room(waiting[0][1]):
+                        self._begin(*waiting.popleft())
+                        self.advance(0, note=self._note(len(waiting)))
+                    for one in [one for one in self.active if one.process.poll() is not None]:
+                        self.active.remove(one)
+                        self._ended(one)
+                        self.advance(0, note=self._note(len(waiting)))
+                    time.sleep(_LOOK_SECONDS)
+            except KeyboardInterrupt:
+                self._stop()
+        return self.failed
 
+    def _has_room(self, job: Job) -> bool:
+        alone = job.alone or any(one.job.alone for one in self.active)
+        return not self.active if alone else len(self.active) < self.processes
 
-def _wait(what: str) -> None:
-    try:
-        time.sleep(WAIT_SECONDS)
-    except KeyboardInterrupt:
-        raise Interrupted(f"stopped while another command makes {what}; the same command goes on from there") from None
+    def _begin(self, place: Path, job: Job, started: float | None = None) -> None:
+        """Start the next command of a job, or keep its result if there is none."""
+        started = time.monotonic() if started is None else started
+        if job.is_done(self.output):  # another command has made it meanwhile
+            return self.advance(1)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        command = job.next_command(place)
+        if command is None:
+            return self._keep(place, job, started)
+        self.active.append(_Active(job, place, start(command, _beside(place, ".log")), command, started))
 
+    def _ended(self, one: _Active) -> None:
+        code = one.process.returncode
+        if one.job.is_done(self.output):  # another command was faster
+            return self.advance(1)
+        if code == 0:
+            if one.command.prints:
+                os.replace(_printed(one.command.prints), one.command.prints)
+            return self._begin(one.place, one.job, one.started)
+        if code == OtherRun.exit_code:  # a checkpoint that another version has made, or other files
+            shutil.rmtree(one.place / CHECKPOINTS)
+            return self._begin(one.place, one.job, one.started)
+        if code == InUse.exit_code:
+            if one.place not in self.elsewhere and self.show:
+                say(f"{one.job.name}: another command is making it; its result will be taken.")
+            self.elsewhere[one.place] = one.job, time.monotonic() + WAIT_SECONDS
+            return None
+        self.failed[one.job.name] = _why(code, _beside(one.place, ".log"))
+        say(f"{one.job.name}: failed: {self.failed[one.job.name]}")
+        return self.advance(1)
 
-def train_or_go_on(folder: Path, train: Callable[..., Metrics]) -> Metrics:
-    """Metrics of the run in `folder`: as it left them if it is done, else those of `train(resume=…)`.
+    def _look_elsewhere(self, waiting: deque[tuple[Path, Job]]) -> None:
+        for place, (job, when) in list(self.elsewhere.items()):
+            if job.is_done(self.output) or time.monotonic() > when:
+                del self.elsewhere[place]
+                waiting.append((place, job))
 
-    A checkpoint is gone on from where it fits; one that a file elsewhere or another version has made is not.
-    """
-    finish_saving(folder)
-    if (folder / RUN_FILE).is_file():  # done, but stopped before its result was written
-        return open_run(folder).load_metrics()
-    if last_complete_checkpoint(folder / CHECKPOINTS) is not None:
-        with suppress(OtherRun):
-            return train(resume=True)
-    return train(resume=False)
+    def _keep(self, place: Path, job: Job, started: float) -> None:
+        metrics = job.metrics(place)
+        kept = {"run": job.name, **job.determined_by, "metrics": metrics, "machine": describe_machine(threads=1)}
+        with writing_aside(job.file(self.output)) as aside:
+            write_json(aside, kept)
+        if not self.keep:
+            shutil.rmtree(place, ignore_errors=True)
+        for ending in (".log", ".test.json", ".measured.json", ".settings.json"):
+            _beside(place, ending).unlink(missing_ok=True)
+        self.seconds.append(time.monotonic() - started)
+        self.advance(1)
+        if self.show:
+            number = len(self.seconds) + len(self.failed)
+            say(f"{number}/{self.total} {job.name}: {self.describe(metrics)}; {self.seconds[-1]:.0f} s")
 
+    def _note(self, waiting: int) -> str:
+        names = ", ".join(one.job.name for one in self.active)
+        if not self.seconds:
+            return names
+        seconds = mean(self.seconds) * (waiting + len(self.active) / 2) / self.processes
+        return f"about {time.strftime('%H:%M', time.gmtime(seconds))} h left; {names}"
 
-def in_own_process(train: Callable[[Job, Path, bool], Metrics], job: Job, folder: Path, show: bool) -> Metrics:
-    """`train(job, folder, show)` in a child process, forked from a server that has imported everything already.
-
-    A signal that would stop us is handed to the child, which writes a checkpoint; so it does if we are killed. Where
-    processes cannot fork (Windows) it runs here.
-    """
-    if not hasattr(os, "fork"):
-        return train(job, folder, show)
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([train.__module__])
-    receiving, sending = context.Pipe(duplex=False)
-    parent_end, held = context.Pipe(duplex=False)  # `held` closes with us, whatever ends us
-    child = context.Process(target=_answer, args=(sending, parent_end, train, job, folder, show))
-    child.start()
-    sending.close()
-    parent_end.close()
-    with receiving, held, _signals_to(child):
-        try:
-            kind, answer = receiving.recv()
-        except EOFError:
-            kind, answer = "died", None
-        child.join()
-    if kind == "metrics":
-        return answer
-    if kind == "interrupted":
-        raise Interrupted(answer)
-    if kind == "in use":
-        raise InUse(answer)
-    if kind == "mistake":
-        raise UserError(answer)
-    if kind == "error":
-        raise RuntimeError(f"{job.name} failed in its own process:\n{answer}")
-    if child.exitcode < 0:
-        raise UserError(
-            f"its process was ended by signal {-child.exitcode}, most likely for want of memory; "
-            "take a smaller --scale or a machine with more, and the same command goes on"
+    def _stop(self) -> None:
+        """Let all runs write a checkpoint, and say so."""
+        names = ", ".join(one.job.name for one in self.active)
+        say("Stopping: what runs writes a checkpoint after its step.")
+        for one in self.active:
+            with suppress(OSError):
+                one.process.terminate()  # not SIGINT, which a command in the background ignores
+        for one in self.active:
+            one.process.wait()
+        done = len(self.seconds)
+        raise Interrupted(
+            f"stopped after {done} of {self.total} runs{f' ({names} at work)' if names else ''}; "
+            "the same command goes on from there"
         )
-    raise UserError('its process did not start; in a script of yours, call this under `if __name__ == "__main__":`')
 
 
-def _answer(sending: Connection, parent_end: Connection, train: Callable, job: Job, folder: Path, show: bool) -> None:
-    """In the child: train, and send what came of it."""
-    threading.Thread(target=_stop_when_parent_dies, args=(parent_end,), daemon=True).start()
-    os.setsid()  # Ctrl-C reaches the parent only, which hands it on: once, not twice
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the training listens itself
-    console.quiet = not show
-    try:
-        answer = "metrics", train(job, folder, show)
-    except (Interrupted, KeyboardInterrupt) as stop:
-        answer = "interrupted", str(stop)
-    except InUse as error:
-        answer = "in use", str(error)
-    except UserError as error:
-        answer = "mistake", str(error)
-    except BaseException:  # whatever it is, the parent must hear of it
-        answer = "error", traceback.format_exc()
-    with suppress(BrokenPipeError):  # nobody is there to hear it
-        sending.send(answer)
-    sending.close()
+def start(command: Command, log: Path) -> subprocess.Popen[bytes]:
+    """Start a command of ours with one thread; what it prints goes to a file."""
+    with log.open("ab") as errors, (_printed(command.prints) if command.prints else log).open("ab") as out:
+        if command.prints:
+            out.truncate(0)
+        return subprocess.Popen(
+            [*PROGRAM, *command.arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=errors,
+            env=os.environ | _ONE_THREAD,
+            start_new_session=True,  # Ctrl-C reaches us only, and we hand it on: once, not twice
+            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+        )
 
 
-def _stop_when_parent_dies(parent_end: Connection) -> None:
-    """Stop this process, as SIGTERM would, when its parent is gone."""
-    with suppress(EOFError, OSError):
-        parent_end.recv()
-    console.quiet = True  # the terminal may be gone too
-    os.kill(os.getpid(), signal.SIGTERM)
+def _printed(path: Path) -> Path:
+    """Where a command prints to until it succeeds."""
+    return path.with_name(f".{path.name}")
+
+
+def _end_with_parent() -> None:
+    """In the child: be told to stop, as SIGTERM does, when the parent is gone, whatever ended it."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+
+
+def _why(code: int, log: Path) -> str:
+    """Why a command failed, in a line."""
+    if code < 0:
+        return (
+            f"its process was ended by signal {-code}, most likely for want of memory; "
+            "take fewer --processes, a smaller --scale or a machine with more"
+        )
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    said = [line.removeprefix("fastformer: ") for line in lines if line.startswith("fastformer: ")]
+    return said[-1] if said else f"a bug; what it printed is in {log}"
 
 
 @contextmanager
-def _signals_to(child: multiprocessing.Process) -> Iterator[None]:
-    def hand_on(number: int, frame: Any) -> None:
-        say("Stopping: the run writes a checkpoint after this step.")
-        if child.is_alive():
-            os.kill(child.pid, number)
-
-    handlers = {}
-    for number in (signal.SIGINT, signal.SIGTERM):
-        try:
-            handlers[number] = signal.signal(number, hand_on)
-        except ValueError:  # not the main thread: whoever runs us handles signals
-            break
+def _terminated_as_interrupted() -> Iterator[None]:
+    """SIGTERM stops us as Ctrl-C does, where signals are ours to handle."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        signal.signal(signal.SIGTERM, before)

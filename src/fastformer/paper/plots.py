@@ -4,27 +4,29 @@ from pathlib import Path
 from typing import Any
 
 from fastformer.errors import extra
-from fastformer.paper.comparison import SCORES
 from fastformer.surroundings.plotting import COLORS, OURS, style
 
+NOTHING = {"mean": 0.0, "std": None}  # of a variant whose runs are missing
 
-def plot_bars(report: dict[str, Any], path: Path) -> None:
-    """Write the bars of a comparison as a PNG."""
+
+def plot_bars(report: dict[str, Any], scores: dict[str, str], path: Path) -> None:
+    """Write the bars of a comparison as a PNG; `scores` are names and titles."""
     with extra("plots"):
         from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     datasets = report["datasets"]
     variants = next(iter(datasets.values()))["variants"]
     names = list(variants)
     colors = [OURS if variants[name]["is_fastformer"] else COLORS[place] for place, name in enumerate(names)]
     width = max(6.5, 1.0 + max(2.2, 0.6 * len(names)) * len(datasets))
-    figure = Figure(figsize=(width, 6.4), dpi=150, layout="constrained")
-    figure.get_layout_engine().set(rect=(0.01, 0.01, 0.98, 0.90))  # room for title and caption
-    panels = figure.subplots(len(SCORES), len(datasets), squeeze=False)
+    room = ConstrainedLayoutEngine(rect=(0.01, 0.01, 0.98, 0.90))  # for title and caption
+    figure = Figure(figsize=(width, 6.4), dpi=150, layout=room)
+    panels = figure.subplots(len(scores), len(datasets), squeeze=False)
     cut = False
-    for row, (score, title) in zip(panels, SCORES.items(), strict=True):
+    for row, (score, title) in zip(panels, scores.items(), strict=True):
         for axes, found in zip(row, datasets.values(), strict=True):
-            cut |= _panel(axes, [found["variants"][name][score] for name in names], colors)
+            cut |= _panel(axes, [found["variants"][name].get(score, NOTHING) for name in names], colors)
         row[0].set_ylabel(f"{title} (%)")
     for axes, dataset in zip(panels[0], datasets, strict=True):
         axes.set_title(dataset, fontsize=11)

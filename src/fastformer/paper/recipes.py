@@ -1,106 +1,184 @@
 """Recipes: what a table or figure of the paper compares, what the paper says of it, and at which scales we repeat it.
 
-The files in recipes/ hold all of it: one a table or figure, and scales.toml, which they share.
+The files in recipes/ hold all of it, one per table or figure. `like` names another one, whose entries, variants and
+claims aside, hold here too. `Options` is what a person may choose: a field is an option of `fastformer reproduce`, as
+in `engine/settings.py`. Nothing here imports torch: `--help` must not wait for it.
 """
 
 import shlex
 import tomllib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from fastformer.engine.settings import option, unknown
 from fastformer.errors import UserError
-from fastformer.surroundings.files import content_hash
 
-PAPER_DATASETS = ("amazon", "imdb", "mind")
+NAMES = (
+    "table-complexity",
+    "table-datasets",
+    "table-classification",
+    "figure-interaction",
+    "figure-sharing",
+    "table-recommendation",
+    "table-summarization",
+    "table-conversion",
+)
+BUILTIN = ("builtin=builtin",)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a person may choose."""
+
+    data: tuple[str, ...] = option(BUILTIN, "", metavar="NAME[:PAPER]=PATH")  # its help is the recipe's
+    scale: str = option("cpu", "full: the paper's settings; cpu: reduced for 2 cores; small: minutes.")
+    seeds: int | None = option(None, "Runs of a kind, with seeds 0, 1, …", least=1)
+    glove: str | None = option(None, "GloVe file (text, .gz or .zip) that word vectors start from.")
+    plm: str | None = option(None, "Folder with a transformers encoder, for the methods that start from one.")
+    text_column: str | None = option(
+        None, "Column that holds the text, or the article. Guessed when obvious.", also=("article-column",)
+    )
+    label_column: str | None = option(
+        None, "Column that holds the label, or the summary. Guessed when obvious.", also=("summary-column",)
+    )
+    data_seed: int = option(0, "Seed of the rows drawn and of random splits.", least=0)
+    processes: int | None = option(
+        None, "Runs at a time, of one thread each [default: as many as there are cores and memory for].", least=1
+    )
+    so_far: bool = option(False, "Train nothing: report what is there.")
+    keep_models: bool = option(False, "Keep the trained models; else settings, metrics and answers stay.")
+    output: Path = option(Path("runs/reproduce"), "Folder for reports, runs and prepared data. Commands may share it.")
+
+    def command(self, what: str, names: Iterable[str]) -> str:
+        """The command line that makes a report again; what is at its default is left out, except scale and output."""
+        parts = [part for given in self.data for part in ("--data", given)]
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if one.name != "data" and one.name in names and (value != one.default or one.name in ("scale", "output")):
+                flag = f"--{one.name.replace('_', '-')}"
+                parts += [flag] if value is True else [flag, str(value)]
+        return shlex.join(["fastformer", "reproduce", what, *parts])
+
+
+@dataclass(frozen=True, kw_only=True)
 class Scale:
-    """How large an experiment is; what is None or empty is as in the paper's Table "hyper"."""
+    """How large an experiment is; what is empty is as in the paper's Table "hyper"."""
 
     name: str
     says: str  # the reduction in words, for reports
     seeds: int  # as many as the command does not say otherwise
-    version: int  # of the recipes: part of what determines a run
+    preset: str | None = None  # other than the recipe's
     rows: dict[str, int] = field(default_factory=dict)  # at most so many, by split
     sample: dict[str, int] = field(default_factory=dict)  # by the paper's dataset: drawn before splitting
-    tokenizer: str | None = None
-    max_length: int | None = None
-    batch_size: int | None = None
-    epochs: int | None = None
-    model: dict[str, Any] = field(default_factory=dict)
-    show_runs: bool = False
+    settings: dict[str, Any] = field(default_factory=dict)  # of the task, other than the preset's
+    at_most: dict[str, int] = field(default_factory=dict)  # the same, where the preset has more
+    own: dict[str, Any] = field(default_factory=dict)  # what only this study knows
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Variant:
-    """One row of a table or one bar of a figure: a mixer, and what its configuration has other than the preset's."""
+    """One row of a table or one bar of a figure."""
 
     name: str
-    mixer: str = "fastformer"
-    model: dict[str, Any] = field(default_factory=dict)
-    paper: dict[str, dict[str, list[float]]] = field(default_factory=dict)  # dataset -> score -> mean, deviation
+    settings: dict[str, Any] = field(default_factory=dict)  # of the task, other than the preset's
+    paper: dict[str, dict[str, Any]] = field(default_factory=dict)  # dataset -> score -> mean, or mean and deviation
+    own_sizes: bool = False  # the sizes that a scale gives to models are not for it
+    needs_plm: bool = False  # left out where there is no pre-trained encoder
+    floor: str | None = None  # no model: what a model must beat
+    average: str | None = None  # no runs of its own: an ensemble of those of this variant
+
+    @property
+    def trains(self) -> bool:
+        """Whether it has runs of its own."""
+        return self.floor is None and self.average is None
 
     @property
     def run_name(self) -> str:
         """A name for files: the same wherever the same model is compared."""
-        return ",".join([self.mixer, *(f"{name}={str(value).lower()}" for name, value in sorted(self.model.items()))])
+        plain = [value for name, value in self.settings.items() if name != "model"]
+        model = sorted(self.settings.get("model", {}).items())
+        parts = [*dict.fromkeys(plain or ["fastformer"]), *(f"{name}={str(value).lower()}" for name, value in model)]
+        return ",".join(parts)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A sentence of the paper: each of `better` is above each of `than` (with `similar`: not below)."""
+    """A sentence of the paper: each of `better` is above each of `than`."""
 
     quote: str
     better: list[str]
     than: list[str]
-    similar: bool = False
+    similar: float = 0.0  # where it says so: at most so far below
     paper: list[str] = field(default_factory=list)  # the datasets it is about; none: all
 
 
-def load_recipe(name: str) -> dict[str, Any]:
-    """The recipe of a table or figure; `variants` and `claims`, where it has them, as their classes."""
-    recipe = tomllib.loads((files(__package__) / "recipes" / f"{name}.toml").read_text(encoding="utf-8"))
-    for key, one in (("variants", Variant), ("claims", Claim)):
-        recipe[key] = [one(**fields) for fields in recipe.get(key, ())]
-    return recipe
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A table or figure."""
+
+    name: str
+    title: str
+    source: str  # where the paper has it
+    help: str  # of its command
+    task: str
+    version: int  # of what its runs give
+    papers: dict[str, str]  # the paper's datasets, and how reports call them
+    usual_paper: str  # whose settings a dataset gets that stands for none of them
+    scores: dict[str, str]  # as metrics.json has them, as people write them
+    data_help: str = (
+        "A classification dataset and what to call it; may be given several times. PAPER is the dataset of the paper "
+        "that it stands for: amazon, imdb or mind. PATH is whatever `train classification` reads, or a folder with "
+        "train, validation and test files; without splits it is 80/10/10 at random."
+    )
+    example: str = ""
+    stands_for: str | None = None  # the paper's dataset that any data stands for
+    preset: str = "default"
+    settings: dict[str, Any] = field(default_factory=dict)  # of all variants
+    predict: list[str] = field(default_factory=list)  # options of `fastformer predict`
+    scores_at: list[str] = field(default_factory=lambda: ["test"])  # where metrics.json has them
+    judged: list[str] = field(default_factory=list)  # the scores that claims are about; none: all
+    percent: bool = True  # scores are told times 100
+    decimals: int = 2
+    more: dict[str, list[str]] = field(default_factory=dict)  # further columns, and where metrics.json has them
+    unit: str = "rows"
+    first_column: str = "method"
+    picture: bool = False
+    variants: list[Variant] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
+    scales: dict[str, Scale]
+    own: dict[str, Any] = field(default_factory=dict)  # what only this study knows
+
+    def scale(self, name: str) -> Scale:
+        """The scale called `name`."""
+        if name not in self.scales:
+            raise UserError(unknown("--scale", name, self.scales))
+        return self.scales[name]
+
+    def options(self) -> list[str]:
+        """The options that its command has."""
+        left_out = set() if self.variants else {"glove", "plm", "processes", "so_far", "keep_models"}
+        left_out |= {"plm"} if not any(one.needs_plm for one in self.variants) else set()
+        left_out |= {"text_column", "label_column"} if "label_column" not in self.settings else set()
+        return [one.name for one in fields(Options) if one.name not in left_out]
 
 
-def start_settings(settings: dict[str, Any], glove: str | None) -> dict[str, Any]:
-    """The settings of a run under `settings`, and what its word vectors start from under `glove`.
-
-    Without GloVe there is no such key, and how a start is fitted to the data decides nothing: finished runs stay valid.
-    """
-    if glove is None:
-        return {"settings": {name: value for name, value in settings.items() if name != "adapt_init"}}
-    return {"settings": settings, "glove": content_hash(glove)}
-
-
-def load_scale(name: str) -> Scale:
-    """The scale called `name` of the classification tables and figures."""
-    recipe = load_recipe("scales")
-    return Scale(name=name, version=recipe["version"], **scale_fields(recipe, name))
+@cache
+def load_recipe(name: str) -> Recipe:
+    """The recipe of a table or figure."""
+    found = _read(name)
+    found["variants"] = [Variant(**one) for one in found.get("variants", ())]
+    found["claims"] = [Claim(**one) for one in found.get("claims", ())]
+    found["scales"] = {key: Scale(name=key, **one) for key, one in found["scales"].items()}
+    return Recipe(name=name, **found)
 
 
-def scale_fields(recipe: dict[str, Any], name: str) -> dict[str, Any]:
-    """What a recipe says of the scale called `name`."""
-    if name not in recipe["scales"]:
-        raise UserError(f"unknown --scale {name!r}; choose from {', '.join(recipe['scales'])}")
-    return recipe["scales"][name]
-
-
-def command(what: str, datasets: Iterable[Any], **options: Any) -> str:
-    """The command line that makes a report again; options that are None were not given."""
-    given = [("data", dataset) for dataset in datasets]
-    given += [(name.replace("_", "-"), value) for name, value in options.items() if value is not None]
-    parts = [part for name, value in given for part in (f"--{name}", str(value))]
-    return shlex.join(["fastformer", "reproduce", what, *parts])
-
-
-def check_glove(glove: str | None) -> None:
-    """A wrong path is said now rather than after the data is read."""
-    if glove is not None and not Path(glove).is_file():
-        raise UserError(f"{glove}: no such GloVe file; check the path")
+def _read(name: str) -> dict[str, Any]:
+    found = tomllib.loads((files(__package__) / "recipes" / f"{name}.toml").read_text(encoding="utf-8"))
+    if "like" in found:
+        base = _read(found.pop("like"))
+        found = {key: value for key, value in base.items() if key not in ("variants", "claims")} | found
+    return found

@@ -1,292 +1,147 @@
-"""Methods × datasets × seeds of news recommendation: the runs behind the paper's table, and what they sum up to.
-
-Every run goes through `fastformer train recommendation`'s own function and leaves the scores of all test candidates
-beside its JSON file, from which ensembles are made: the average of the scores of several runs.
-"""
+"""News recommendation: models, rankers that read no text, and ensembles, which average the scores of several runs."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import partial
+import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from statistics import mean
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-import torch
+import pyarrow.parquet as pq
 
-from fastformer.bench.measuring import describe_machine
-from fastformer.engine.word_encoder import encoder_hash, open_encoder
+from fastformer.data.opening import decode
 from fastformer.errors import UserError
-from fastformer.paper.comparison import chosen, spread
-from fastformer.paper.datasets import Dataset
-from fastformer.paper.grid import Job, Metrics, run_grid, train_or_go_on
-from fastformer.paper.recipes import load_recipe, scale_fields, start_settings
-from fastformer.surroundings.files import writing_aside
-from fastformer.tasks.base import get_task
-from fastformer.tasks.recommendation.architectures import MODELS
+from fastformer.paper.datasets import Dataset, Examples, Prepared, need_train_and_test, splits_in
+from fastformer.paper.grid import Grid, Metrics
+from fastformer.paper.recipes import Variant
+from fastformer.paper.study import Entry, Study
+from fastformer.paper.verdicts import Resampled, mean_of_rows
 from fastformer.tasks.recommendation.clicks import Clicks
-from fastformer.tasks.recommendation.floors import floor_scores
-from fastformer.tasks.recommendation.metrics import METRICS, format_metrics, impression_metrics
+from fastformer.tasks.recommendation.floors import Floor, floor_scores
+from fastformer.tasks.recommendation.metrics import impression_metrics, metrics_of_each
 from fastformer.tasks.recommendation.mind import content_key, format_quirks, has_labels, read_mind
-from fastformer.tasks.verbs import load
-from fastformer.tasks.verbs import train as train_task
+from fastformer.tasks.recommendation.simulate import builtin_folder
 
-NAME = "table-recommendation"
-_SPLIT = re.compile(r"(?:^|.*[_-])(?:(train)|(dev|valid|validation)|(test))", re.IGNORECASE)  # MINDlarge_train too
+_SPLIT = re.compile(r"(?:.*[_-])?(?:(train)|(dev|valid|validation)|(test))", re.IGNORECASE)  # MINDlarge_train too
 
 
-@dataclass(frozen=True)
-class Method:
-    """One row of the table: a floor, a model, a mixer at both levels, or an ensemble of another method's runs."""
+class Impressions(Examples):
+    """Lines of behaviors.tsv. Where validation is missing, the last by time of the training impressions validate."""
 
-    name: str
-    floor: str | None = None
-    model: str = "fastformer"
-    mixer: str | None = None
-    average: str | None = None
-    paper: list[float] | None = None  # in the order of METRICS
+    validates_at_random = False
 
-    @property
-    def trains(self) -> bool:
-        """Whether it has runs of its own."""
-        return self.floor is None and self.average is None
+    def locate(self, dataset: Dataset) -> dict[str, str]:
+        """Train, test, and validation where both dev and test have labels."""
+        if dataset.source == "builtin":
+            return {split: str(builtin_folder(called)) for split, called in (("train", "train"), ("test", "dev"))}
+        if not Path(dataset.source).is_dir():
+            raise UserError(f"--data {dataset}: no such folder; give one with MIND's train and dev folders in it")
+        found = splits_in(dataset.source, lambda path: (path / "behaviors.tsv").is_file(), _split_of)
+        if "test" in found and not has_labels(found["test"]):
+            del found["test"]  # the leaderboard has its labels
+        if "test" not in found and "validation" in found:
+            found["test"] = found.pop("validation")
+        return need_train_and_test(dataset, found, "it needs folders train and dev, with news.tsv and behaviors.tsv")
 
-    @property
-    def run_name(self) -> str:
-        """A name for files."""
-        return self.mixer or self.model
+    def read(self, source: str, split: str) -> Iterator[str]:
+        """Lines with an impression."""
+        path = Path(source) / "behaviors.tsv"
+        with path.open("rb") as file:
+            yield from (line.rstrip("\r\n") for line in decode(file, str(path)) if line.strip())
 
+    def line(self, example: str) -> str:
+        """The line itself."""
+        return example
 
-@dataclass(frozen=True)
-class Scale:
-    """How large the experiment is."""
+    def place(self, folder: Path, split: str) -> tuple[Path, Path]:
+        """A folder of MIND."""
+        return folder / split, folder / split / "behaviors.tsv"
 
-    says: str  # the reduction in words, for reports
-    seeds: int  # as many as the command does not say otherwise
-    ensemble: int  # runs
-    preset: str
-    impressions: dict[str, int] = field(default_factory=dict)  # at most so many, by split
-    settings: dict[str, Any] = field(default_factory=dict)  # other than the preset's
-    show_runs: bool = False
-
-
-def load_scale(name: str) -> Scale:
-    """The scale called `name`."""
-    return Scale(**scale_fields(load_recipe(NAME), name))
-
-
-def load_methods(plm: str | None) -> list[Method]:
-    """The rows of the table; those that need a pre-trained encoder only if there is one."""
-    methods = {fields["name"]: Method(**fields) for fields in load_recipe(NAME)["methods"]}
-
-    def needs_plm(method: Method) -> bool:
-        method = methods.get(method.average, method)
-        return MODELS[method.model].needs_plm
-
-    return [method for method in methods.values() if plm is not None or not needs_plm(method)]
+    def finish(self, dataset: Dataset, sources: Mapping[str, str], written: Mapping[str, Path]) -> dict[str, Any]:
+        """The articles, beside the impressions; what is odd about them."""
+        for split, folder in written.items():
+            shutil.copyfile(Path(sources[split]) / "news.tsv", folder / "news.tsv")
+        clicks = {split: read_mind(folder, labels="required") for split, folder in written.items()}
+        if "auc" not in impression_metrics(np.zeros(clicks["test"].candidates.offsets[-1]), *_truth(clicks["test"])):
+            raise UserError("no test impression has both a clicked and an unclicked candidate, and the table needs AUC")
+        says = [f"There are {clicks['train'].news.num_rows:,} articles."]
+        if "validation" not in written:
+            says.append("The latest tenth of the training impressions is set aside to pick the epoch.")
+        says += [f"In {split}: {format_quirks(part.quirks)}." for split, part in clicks.items() if part.quirks]
+        return {"says": says, "fingerprint": [content_key(folder) for folder in written.values()]}
 
 
-def locate(dataset: Dataset) -> dict[str, str]:
-    """Split -> folder: train, test, and validation where both dev and test have labels."""
-    if dataset.source == "builtin":
-        return {"train": "builtin:train", "test": "builtin:dev"}
-    if not Path(dataset.source).is_dir():
-        raise UserError(f"--data {dataset}: no such folder; give one with MIND's train and dev folders in it")
-    found: dict[str, str] = {}
-    for path in sorted(Path(dataset.source).glob("*/behaviors.tsv")):
-        if matched := _SPLIT.fullmatch(path.parent.name):
-            split = ("train", "validation", "test")[matched.lastindex - 1]
-            if split in found:
-                raise UserError(f"--data {dataset}: {found[split]} and {path.parent} are both {split}; leave one there")
-            found[split] = str(path.parent)
-    if "test" in found and not has_labels(found["test"]):
-        del found["test"]  # the leaderboard has its labels
-    if "test" not in found and "validation" in found:
-        found["test"] = found.pop("validation")
-    if not {"train", "test"} <= set(found):
-        raise UserError(f"--data {dataset}: needs folders train and dev, each with news.tsv and behaviors.tsv")
-    return found
+def _split_of(name: str) -> str:
+    matched = _SPLIT.match(name)
+    return ("train", "validation", "test")[(matched.lastindex or 1) - 1] if matched else ""
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A dataset whose folders are found and read."""
+class Recommendation(Study):
+    """Recommenders, floors and ensembles."""
 
-    dataset: Dataset
-    places: dict[str, str]  # split -> folder
-    contents: dict[str, str]  # split -> what tells whether it has changed
-    clicks: dict[str, Clicks]  # split -> the impressions that are used
-    about: dict[str, Any]
+    examples = Impressions
 
+    def resampled(self, data: Prepared, answers: Path) -> Resampled:
+        """Means over the impressions that have the metric."""
+        test = read_mind(data.files["test"], labels="required")
+        return mean_of_rows(metrics_of_each(answered_scores(answers), *_truth(test)))
 
-def prepare(dataset: Dataset, scale: Scale, show_progress: bool = False) -> Prepared:
-    """Find and read the folders of a dataset, and draw the impressions of a scale."""
-    places = locate(dataset)
-    whole = {split: read_mind(place, labels="required", show_progress=show_progress) for split, place in places.items()}
-    clicks = {split: draw(part, scale.impressions.get(split)) for split, part in whole.items()}
-    about = {
-        "source": dataset.source,
-        "folders": places,
-        "impressions": {split: len(part) for split, part in clicks.items()},
-        "impressions_in_source": {split: len(part) for split, part in whole.items()},
-        "news": whole["train"].news.num_rows,
-        "quirks": {split: format_quirks(part.quirks) for split, part in whole.items() if part.quirks},
-    }
-    return Prepared(dataset, places, {split: content_key(place) for split, place in places.items()}, clicks, about)
+    def runs_of(self, variant: Variant) -> range:
+        """As many as an ensemble has members, where one is made of it."""
+        averaged = any(one.average == variant.name for one in self.variants)
+        return range(max(self.seeds, self.scale.own["ensemble"] if averaged else 0))
 
+    def other_rows(self, data: Prepared, grid: Grid, measured: dict[str, Metrics]) -> Iterator[tuple[str, Entry]]:
+        """Floors, and ensembles whose runs are all there."""
+        train, test = (read_mind(data.files[split], labels="required") for split in ("train", "test"))
+        for variant in self.variants:
+            if variant.floor is not None:
+                seeds = range(self.seeds if variant.floor == "random" else 1)
+                scores = [
+                    self._scored(floor_scores(cast(Floor, variant.floor), train, test, seed), test) for seed in seeds
+                ]
+                yield variant.name, {**self.spreads(scores), "floor": True}
+            if variant.average is not None:
+                [of] = [one for one in self.variants if one.name == variant.average]
+                runs = [self.training(data, of, seed) for seed in range(self.scale.own["ensemble"])]
+                if all(run.name in grid.found for run in runs):
+                    average = np.mean([answered_scores(run.answers(self.folder)) for run in runs], axis=0)
+                    yield variant.name, {**self.spreads([self._scored(average, test)]), "ensemble": len(runs)}
 
-def draw(clicks: Clicks, limit: int | None) -> Clicks:
-    """At most `limit` impressions, drawn at random, always the same."""
-    if limit is None or len(clicks) <= limit:
-        return clicks
-    return clicks.take(np.sort(np.random.default_rng(0).permutation(len(clicks))[:limit]))
+    def _scored(self, scores: np.ndarray, test: Clicks) -> dict[str, float]:
+        return self.scores({"test": impression_metrics(scores, *_truth(test))})
 
-
-def compare(
-    datasets: Sequence[Dataset],
-    methods: Sequence[Method],
-    scale: Scale,
-    folder: Path,
-    *,
-    seeds: int,
-    plm: str | None,
-    glove: str | None,
-    keep_models: bool,
-    show_progress: bool,
-) -> dict[str, Any]:
-    """For each dataset `about` and, by name, `variants`: scores in percent over the seeds, time, memory, parameters."""
-    prepared = [prepare(dataset, scale, show_progress) for dataset in datasets]
-    averaged = {method.average for method in methods}
-    jobs = {
-        (one.dataset.name, method.name, seed): _job(one, method, scale, seed, plm, glove)
-        for seed in range(max(seeds, scale.ensemble))  # the outer loop: stopped early, fewer seeds are complete
-        for one in prepared
-        for method in methods
-        if method.trains and (seed < seeds or (method.name in averaged and seed < scale.ensemble))
-    }
-    for job in jobs.values():
-        if not _scores_file(job, folder).is_file():  # half a result is none
-            job.file(folder).unlink(missing_ok=True)
-    options = {"keep_models": keep_models, "show_progress": show_progress, "show_runs": scale.show_runs}
-    results = run_grid(list(jobs.values()), folder, train_run, _describe, **options)
-    found = dict(zip(jobs, results, strict=True))
-
-    def sum_up(one: Prepared, method: Method) -> dict[str, Any]:
-        name, train, test = one.dataset.name, one.clicks["train"], one.clicks["test"]
-        if method.floor is not None:
-            draws = range(seeds if method.floor == "random" else 1)
-            metrics = [_metrics(floor_scores(method.floor, train, test, seed), test) for seed in draws]
-            return {**_spreads(metrics), "floor": True}
-        if method.average is not None:
-            runs = [jobs[name, method.average, seed] for seed in range(scale.ensemble)]
-            scores = np.mean([np.load(_scores_file(run, folder), allow_pickle=False) for run in runs], axis=0)
-            return {**_spreads([_metrics(scores, test)]), "ensemble": scale.ensemble}
-        runs = [(name, method.name, seed) for seed in range(seeds)]
-        metrics = [found[run]["metrics"] for run in runs]
-        memory = (run["peak_memory_gb"] for run in metrics if run["peak_memory_gb"])
-        return {
-            **_spreads([run["test"] for run in metrics]),
-            "seconds": round(mean(run["train_seconds"] for run in metrics), 1),
-            "peak_memory_gb": max(memory, default=None),
-            "parameters": metrics[0]["parameters"],
-            "runs": [str(jobs[run].file(folder).relative_to(folder)) for run in runs],
-        }
-
-    return {
-        "machine": results[0]["metrics"]["machine"],
-        "datasets": {
-            one.dataset.name: {
-                "paper": one.dataset.paper,
-                "about": one.about,
-                "variants": {method.name: {**sum_up(one, method), "paper": method.paper} for method in methods},
-            }
-            for one in prepared
-        },
-    }
+    def add(self, report: dict[str, Any], grid: Grid, measured: dict[str, Metrics]) -> None:
+        """Which methods are above the rankers that read no text, by AUC."""
+        report["says"] = [
+            f"The pre-trained encoder is `{Path(self.options.plm).name}` (the paper's is UniLM)."
+            if self.options.plm
+            else "Methods with a pre-trained encoder are left out: `--plm FOLDER` gives one.",
+            "A * is the ensemble of several runs, which averages their scores.",
+        ]
+        for dataset in report["datasets"].values():
+            dataset["says"] = above_floors(dataset["variants"])
 
 
-def _job(one: Prepared, method: Method, scale: Scale, seed: int, plm: str | None, glove: str | None = None) -> Job:
-    needs_plm = MODELS[method.model].needs_plm
-    glove = None if needs_plm else glove  # a pre-trained encoder has vectors of its own
-    settings = {
-        **scale.settings,
-        "recommender": method.model,
-        "news_mixer": method.mixer,
-        "user_mixer": method.mixer,
-        "plm": plm if needs_plm else None,
-        "init": glove,
-        "seed": seed,
-    }
-    if method.model == "fim":  # the sizes of its parts are its own
-        settings.pop("model", None)
-    preset = chosen(get_task("recommendation").settings(scale.preset, **settings))
-    for name in ("recommender", "news_mixer", "user_mixer", "plm", "init"):  # told apart by what follows
-        preset.pop(name, None)
-    preset["title_length"] = preset.pop("max_length")  # as it is called in runs that are finished
-    return Job(
-        name=f"{one.dataset.name}/{method.run_name}-seed{seed}",
-        settings={
-            "task": "recommendation",
-            "recipe_version": load_recipe(NAME)["version"],
-            "data": one.contents,
-            "impressions": scale.impressions,
-            "model": method.model,
-            "mixer": method.mixer,
-            **start_settings(preset, glove),
-            "plm": encoder_hash(open_encoder(Path(plm).expanduser())) if needs_plm else {},
-            "seed": seed,
-        },
-        inputs={
-            "places": one.places,
-            "preset": scale.preset,
-            "settings": settings,
-        },
-    )
+def above_floors(variants: dict[str, Entry]) -> list[str]:
+    """Which methods are above the best row without a model, by AUC."""
+    means = {name: one["auc"]["mean"] for name, one in variants.items() if "auc" in one}
+    floors = [name for name in means if variants[name].get("floor")]
+    best = max(floors, key=means.__getitem__)
+    sides: dict[str, list[str]] = {"Above": [], "Not above": []}
+    for name in means.keys() - set(floors):
+        sides["Above" if means[name] > means[best] else "Not above"].append(name)
+    order = list(means)
+    said = [f"{side} it: {', '.join(sorted(names, key=order.index))}." for side, names in sides.items() if names]
+    return [f"The best ranker without text is {best}, with AUC {means[best]:.2f}.", *said]
 
 
-def train_run(job: Job, folder: Path, show: bool) -> Metrics:
-    """One run of the grid; goes on from a checkpoint where `folder` has one."""
-    limits = job.settings["impressions"]
-    clicks = {split: draw(read_mind(place), limits.get(split)) for split, place in job.inputs["places"].items()}
-    train = partial(
-        train_task,
-        "recommendation",
-        clicks["train"],
-        clicks.get("validation"),
-        output=folder,
-        preset=job.inputs["preset"],
-        overwrite=True,
-        show_progress=show,
-        **job.inputs["settings"],
-    )
-    metrics = train_or_go_on(folder, train)
-    scores = load(folder).score(clicks["test"])
-    with writing_aside(_beside(folder)) as aside, aside.open("wb") as file:
-        np.save(file, scores, allow_pickle=False)
-    kept = {name: metrics[name] for name in ("train_seconds", "peak_memory_gb", "parameters", "rows", "validation")}
-    return {**kept, "test": _metrics(scores, clicks["test"]), "machine": describe_machine(torch.get_num_threads())}
+def _truth(clicks: Clicks) -> tuple[np.ndarray, np.ndarray]:
+    """Labels of all candidates, and where those of each impression begin."""
+    assert clicks.labels is not None  # it was read so
+    return clicks.labels, clicks.candidates.offsets
 
 
-def _scores_file(job: Job, folder: Path) -> Path:
-    return _beside(job.file(folder).with_suffix(""))
-
-
-def _beside(run: Path) -> Path:
-    """Where the scores of a run are kept."""
-    return run.with_name(f"{run.name}.npy")
-
-
-def _metrics(scores: np.ndarray, clicks: Clicks) -> dict[str, Any]:
-    found = impression_metrics(scores, clicks.labels, clicks.candidates.offsets)
-    if "auc" not in found:
-        raise UserError("no test impression has both a clicked and an unclicked candidate, and the table needs AUC")
-    return found
-
-
-def _describe(metrics: Metrics) -> str:
-    return format_metrics(metrics["test"])
-
-
-def _spreads(metrics: list[dict[str, Any]]) -> dict[str, Any]:
-    return {name: spread([100 * one[name] for one in metrics]) for name in METRICS}
+def answered_scores(answers: Path) -> np.ndarray:
+    """The scores of all candidates, flat, in the order of the impressions."""
+    return np.concatenate(pq.read_table(answers, columns=["scores"])["scores"].to_pylist())

@@ -1,155 +1,206 @@
-"""What tables and figures say in words: numbers with their deviation, the paper's beside them, and whether they agree.
-
-A verdict is made from the numbers: two variants differ if their means are further apart than one standard deviation
-(the root mean square of both). With a single seed there is no deviation, and only the difference is given.
-"""
+"""Reports in words: numbers with their deviation, the paper's beside them, what the paper says and whether it holds."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fastformer.bench.measuring import machine_line
-from fastformer.paper.comparison import SCORES
-from fastformer.surroundings.files import writing_text
+from fastformer.paper import verdicts
+from fastformer.paper.recipes import Recipe
+from fastformer.surroundings.files import writing_aside, writing_text
 from fastformer.surroundings.markdown import markdown_table
+from fastformer.surroundings.progress import how_many
 
-PAPER_NAMES = {"amazon": "Amazon", "imdb": "IMDB", "mind": "MIND"}
-AGREES, WITHIN, DISAGREES, UNDECIDED = "agrees", "within one deviation", "does not agree", "one seed"
+NONE = "–"
+COSTS = {"training": ("seconds", "{:,.0f} s"), "peak memory": ("peak_memory_gb", "{:.2f} GB")}
+COSTS["parameters"] = ("parameters", "{:,}")
 
 
-def write_report(folder: str | Path, report: dict[str, Any], text: str) -> None:
+def write_report(folder: Path, recipe: Recipe, report: dict[str, Any]) -> None:
+    """Write NAME.json, NAME.md, and for a figure NAME.png."""
+    if recipe.picture:
+        from fastformer.paper.plots import plot_bars
+
+        with writing_aside(folder / f"{recipe.name}.png") as path:
+            plot_bars(report, recipe.scores, path)
+    write_files(folder, report, markdown(recipe, report))
+
+
+def write_files(folder: Path, report: dict[str, Any], text: str) -> None:
     """Write NAME.json and NAME.md."""
-    folder = Path(folder)
     with writing_text(folder / f"{report['what']}.json") as file:
         json.dump(report, file, indent=2, ensure_ascii=False)
     with writing_text(folder / f"{report['what']}.md") as file:
         file.write(text)
 
 
-def percent(mean: float, deviation: float | None) -> str:
-    """A score as the paper prints it."""
-    return f"{mean:.2f}" if deviation is None else f"{mean:.2f} ± {deviation:.2f}"
+def number(spread: Mapping[str, Any] | None, decimals: int = 2) -> str:
+    """A mean, with its deviation if it has one, as the paper prints it."""
+    if spread is None:
+        return NONE
+    deviation = "" if spread["std"] is None else f" ± {spread['std']:.{decimals}f}"
+    return f"{spread['mean']:.{decimals}f}{deviation}"
 
 
-def start_of_words(report: dict[str, Any]) -> str:
-    """From where the word vectors start, in a sentence."""
-    if report["glove"]:
-        return f"Word vectors start from GloVe (`{Path(report['glove']).name}`)."
-    return "**Word vectors start at random, not from GloVe as in the paper** (`--glove FILE` gives them)."
+def cell(value: Any, form: str) -> str:
+    """A value in its form, if there is one."""
+    return NONE if value is None else form.format(value)
 
 
-def introduction(report: dict[str, Any], scores: str = "Test scores") -> list[str]:
-    """Title, reduction, what numbers are, and from where the word vectors start."""
+def markdown(recipe: Recipe, report: dict[str, Any]) -> str:
+    """The report as people read it: one table per dataset, what else was measured, the paper's sentences."""
+    from fastformer.paper.conversion import costs, lists  # they use what is above
+    from fastformer.paper.summarization import step
+
+    parts = [f"# {report['title']}\n", _introduction(recipe, report)]
+    if recipe.picture:
+        parts.append(f"![{report['title']}]({report['what']}.png)\n")
+    for name, dataset in report["datasets"].items():
+        parts += [f"## {name}\n", _about(recipe, dataset), _table(recipe, dataset)]
+        parts += [" ".join(dataset["says"]) + "\n"] if dataset.get("says") else []
+        parts += costs(dataset, report) if "requests" in report else []
+    parts += [*(lists(report) if "lists" in report else ()), *step(report), *_claims(recipe, report)]
+    return "\n".join([*parts, f"```bash\n{report['command']}\n```\n"])
+
+
+def _introduction(recipe: Recipe, report: dict[str, Any]) -> str:
+    """Reduction, what numbers are, from where the word vectors start, and what is missing."""
     seeds = f"mean of {report['seeds']} seeds ± sample standard deviation" if report["seeds"] > 1 else "one seed"
-    return [
-        f"# {report['title']}\n",
-        f"After {report['source']}. Scale `{report['scale']}`. {report['reduction']} {start_of_words(report)} {scores} "
-        f"in percent, {seeds}; validation picks the epoch. {machine_line(report['machine'])}.\n",
-    ]
+    start = (
+        f"Word vectors start from GloVe (`{Path(report['glove']).name}`)."
+        if report["glove"]
+        else "**Word vectors start at random, not from GloVe as in the paper** (`--glove FILE` gives them)."
+    )
+    said = [f"After {report['source']}. Scale `{report['scale']}`.", report["reduction"], start]
+    said += report.get("says", [])
+    percent = " in percent" if recipe.decimals == 2 else ""
+    said.append(f"Test scores{percent}, {seeds}; validation picks the epoch.")
+    said += [f"{machine_line(report['machine'])}."] if report["machine"] else []
+    if report.get("missing"):
+        said.append(f"**{how_many(len(report['missing']), 'runs', 'are')} missing.**")
+    return " ".join(said) + "\n"
 
 
-def about_dataset(name: str, dataset: dict[str, Any]) -> str:
-    """Heading and a sentence that says what the data is and what it is not."""
-    about = dataset["about"]
+def _about(recipe: Recipe, dataset: dict[str, Any]) -> str:
+    """What the data is and what it is not."""
+    about, paper = dataset["about"], dataset["paper"]
     rows = ", ".join(f"{count:,} {split}" for split, count in about["rows"].items())
-    said = [f"{rows} rows, {about['classes']} classes, from `{about['source']}` (split {about['split']})."]
-    if about.get("note"):
-        said.append(about["note"])
-    if left_out := sum(about["unseen_labels"].values()):
-        said.append(f"{left_out:,} rows were left out whose label no training row has.")
-    if dataset["paper"] is None:
+    said = [f"{rows} {recipe.unit} from `{about['source']}`, split {about['split']}.", *about["says"]]
+    if paper is None:
         said.append("It stands for none of the paper's datasets, so none of its numbers are beside ours.")
     elif any(one["paper"] for one in dataset["variants"].values()):
         said.append(
-            f"It stands for the paper's {PAPER_NAMES[dataset['paper']]}, whose numbers are beside ours: other rows, "
-            "other splits, not to be compared digit by digit."
+            f"It stands for the paper's {recipe.papers[paper]}; its numbers are beside ours: other rows, other splits, "
+            "other settings, not to be compared digit by digit."
         )
     else:
-        said.append(
-            f"It stands for the paper's {PAPER_NAMES[dataset['paper']]}; the paper prints no numbers with this figure."
-        )
-    return f"## {name}\n\n{' '.join(said)}\n"
+        said.append(f"It stands for the paper's {recipe.papers[paper]}; the paper prints no numbers with this figure.")
+    return " ".join(said) + "\n"
 
 
-def scores_table(dataset: dict[str, Any], first_column: str) -> str:
-    """One row a variant: scores, the paper's where it has some (best of each column in bold), time, memory, size."""
+def _table(recipe: Recipe, dataset: dict[str, Any]) -> str:
+    """One row per variant: scores, the paper's where it has some, the best of each column in bold; costs."""
     variants = dataset["variants"]
-    with_paper = any(one["paper"] for one in variants.values())
-    columns = []
-    for score, title in SCORES.items():
-        columns.append((title, {name: (one[score]["mean"], one[score]["std"]) for name, one in variants.items()}))
-        if with_paper:
-            paper = {name: tuple(one["paper"][score]) for name, one in variants.items() if one["paper"]}
-            columns.append((f"paper's {title}", paper))
-    cells = {title: with_best_in_bold(values) for title, values in columns}
-    rows = [
-        [
-            name,
-            *(cells[title].get(name, "–") for title in cells),
-            f"{one['seconds']:,.0f} s",
-            "–" if one["peak_memory_gb"] is None else f"{one['peak_memory_gb']:.2f} GB",
-            f"{one['parameters']:,}",
-        ]
-        for name, one in variants.items()
-    ]
-    return markdown_table([first_column, *cells, "training", "peak memory", "parameters"], rows)
+    columns: dict[str, dict[str, str]] = {}
+    for score, title in recipe.scores.items():
+        higher = score in (recipe.judged or recipe.scores)
+        columns[title] = _cells({name: one.get(score) for name, one in variants.items()}, recipe.decimals, higher)
+        printed = {name: _printed(one["paper"], score) for name, one in variants.items()}
+        if any(printed.values()):
+            columns[f"paper's {title}"] = _cells(printed, recipe.decimals, higher)
+    for name in recipe.more:
+        columns[name] = {variant: number(one.get(name), 1) for variant, one in variants.items()}
+    for title, (key, form) in COSTS.items():
+        columns[title] = {name: cell(one.get(key), form) for name, one in variants.items()}
+    rows = [[name, *(column[name] for column in columns.values())] for name in variants]
+    return markdown_table([recipe.first_column, *columns], rows)
 
 
-def with_best_in_bold(values: dict[str, tuple[float, float | None]]) -> dict[str, str]:
-    """Scores (mean, deviation) by name -> as the paper prints them."""
-    best = max(round(mean, 2) for mean, _ in values.values())
+def _printed(paper: Mapping[str, Any] | None, score: str) -> dict[str, Any] | None:
+    """The paper's number as a spread: it prints a mean, or a mean and a deviation."""
+    if not paper or score not in paper:
+        return None
+    value = paper[score]
+    return {"mean": value[0], "std": value[1]} if isinstance(value, list) else {"mean": value, "std": None}
+
+
+def _cells(spreads: Mapping[str, Any], decimals: int, bold: bool) -> dict[str, str]:
+    """Scores as the paper prints them, the best in bold where larger is better."""
+    means = [round(one["mean"], decimals) for one in spreads.values() if one]
+    best = max(means, default=None) if bold else None
+    cells = {name: number(one, decimals) for name, one in spreads.items()}
     return {
-        name: f"**{percent(*value)}**" if round(value[0], 2) == best else percent(*value)
-        for name, value in values.items()
+        name: f"**{text}**" if spreads[name] and round(spreads[name]["mean"], decimals) == best else text
+        for name, text in cells.items()
     }
 
 
-def claims(report: dict[str, Any], scores: dict[str, str] = SCORES) -> str:
-    """What the paper says, each sentence followed by what these runs say of it, by each of `scores` (name -> title)."""
-    lines = ["## What the paper says, and these runs\n"]
-    for claim in report["claims"]:
-        about = claim.get("paper")
-        datasets = {name: one for name, one in report["datasets"].items() if not about or one["paper"] in about}
-        if not datasets:
+# ---- what the paper says ---------------------------------------------------------------------------------------------
+
+
+def _claims(recipe: Recipe, report: dict[str, Any]) -> list[str]:
+    """Each sentence of the paper, the verdict on it, and the comparisons behind that."""
+    found = report["verdicts"]
+    parts = ["## What the paper says, and these runs\n"]
+    for place, claim in enumerate(report["claims"]):
+        pairs = [one for one in found if one["claim"] == place]
+        if not pairs:
             continue
-        lines.append(f"> {claim['quote']}\n")
-        for name, dataset in datasets.items():
-            said = [_verdict(claim, dataset["variants"], score, title) for score, title in scores.items()]
-            lines.append(f"- {name}: {'; '.join(said)}.")
-        lines.append("")
-    return "\n".join(lines)
+        parts.append(f"> {claim['quote']}\n")
+        said = []
+        for name in dict.fromkeys(one["dataset"] for one in pairs):
+            here = [one for one in pairs if one["dataset"] == name]
+            by_score = {score: [one for one in here if one["score"] == score] for score in _scores(recipe)}
+            told = [f"{recipe.scores[score]} {_told(some)}" for score, some in by_score.items() if some]
+            said.append(f"- {name}: {'; '.join(told)}.")
+        parts += ["\n".join(said) + "\n", _comparisons(recipe, pairs)]
+    return [*parts, _how_judged(found)] if found else []
 
 
-def compare_two(better: dict[str, Any], than: dict[str, Any], similar: bool) -> str:
-    """Whether one spread of scores is above another, as a claim says."""
-    if better["std"] is None or than["std"] is None:
-        return UNDECIDED
-    difference = better["mean"] - than["mean"]
-    deviation = ((better["std"] ** 2 + than["std"] ** 2) / 2) ** 0.5
-    if abs(difference) <= deviation:
-        return AGREES if similar else WITHIN
-    return AGREES if difference > 0 else DISAGREES
+def _scores(recipe: Recipe) -> list[str]:
+    return recipe.judged or list(recipe.scores)
 
 
-def _verdict(claim: dict[str, Any], variants: dict[str, Any], score: str, title: str) -> str:
-    pairs = {
-        (better, than): compare_two(variants[better][score], variants[than][score], claim["similar"])
-        for better in claim["better"]
-        for than in claim["than"]
-    }
+def _told(pairs: Sequence[Mapping[str, Any]]) -> str:
+    """A verdict, and how many comparisons say what."""
+    verdict = f"**{verdicts.of_claim(pairs)}**"
     if len(pairs) == 1:
-        [((better, than), found)] = pairs.items()
-        numbers = [percent(variants[one][score]["mean"], variants[one][score]["std"]) for one in (better, than)]
-        if found == UNDECIDED:
-            found = "one seed, no verdict"
-        return f"{title} {better} {numbers[0]}, {than} {numbers[1]}: {found}"
-    several_better = len(claim["better"]) > 1
-    parts = []
-    for verdict in (AGREES, WITHIN, DISAGREES):
-        names = [pair[0] if several_better else pair[1] for pair, found in pairs.items() if found == verdict]
-        if names:
-            parts.append(f"{verdict} for {len(names)} of {len(pairs)} ({', '.join(names)})")
-    if not parts:
-        above = sum(variants[better][score]["mean"] > variants[than][score]["mean"] for better, than in pairs)
-        parts = [f"above in {above} of {len(pairs)}, one seed, no verdict"]
-    return f"{title} {', '.join(parts)}"
+        return verdict
+    counts = {kind: sum(one["verdict"] == kind for one in pairs) for kind in (verdicts.CONFIRMED, verdicts.REFUTED)}
+    above = sum(one["difference"] > 0 for one in pairs)
+    each = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+    return f"{verdict} ({f'{each}; ' if each else ''}above in {above} of {len(pairs)})"
+
+
+def _comparisons(recipe: Recipe, pairs: Sequence[Mapping[str, Any]]) -> str:
+    rows = []
+    for one in pairs:
+        decimals = recipe.decimals
+        interval = NONE if "low" not in one else f"{one['low']:+.{decimals}f} to {one['high']:+.{decimals}f}"
+        compared = f"{one['better']} − {one['than']}"
+        difference = f"{one['difference']:+.{decimals}f}"
+        score = recipe.scores[one["score"]]
+        rows.append([one["dataset"], compared, score, difference, interval, one["verdict"], _needed(one)])
+    header = ["data", "compared", "score", "difference", "95% interval", "verdict", "what would decide"]
+    return markdown_table(header, rows)
+
+
+def _needed(one: Mapping[str, Any]) -> str:
+    if one["verdict"] != verdicts.UNDECIDED:
+        return NONE
+    if one["seeds"] < 2:
+        return "more seeds"
+    if "more_runs" in one:
+        return f"{how_many(one['more_runs'], 'runs')} more of each"
+    return f"{one['more_rows']:,.1f} × the test rows" if "more_rows" in one else f"over {verdicts.MOST_RUNS:,} runs"
+
+
+def _how_judged(found: Sequence[Mapping[str, Any]]) -> str:
+    with_rows = [one["rows_std"] is not None for one in found]
+    over = "seeds and over test rows drawn with replacement" if all(with_rows) else "seeds"
+    return (
+        f"Methods are compared seed by seed. An interval is Student's, from the spread over {over}; a claim is decided "
+        "where it is on one side of zero, or of the margin where the paper says that two are similar. A claim about "
+        "several methods is confirmed where each comparison is, refuted where one is at 5% divided by their number.\n"
+    )

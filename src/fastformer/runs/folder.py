@@ -56,6 +56,8 @@ _OPTIONAL = ("model.safetensors", MODEL_FILE, "generation_config.json")
 class InUse(UserError):
     """Another command is writing to the folder: it will be done some time."""
 
+    exit_code = 75  # "temporary failure; try again later" among the codes of sysexits.h
+
 
 @dataclass
 class Run:

@@ -23,6 +23,8 @@ _SECONDS = "seconds.json"
 class OtherRun(UserError):
     """What was interrupted is not what is asked for now."""
 
+    exit_code = 78  # "configuration error" among the codes of sysexits.h
+
 
 def begin(checkpoints: Path, settings: dict[str, Any], resume: bool) -> bool:
     """Make the folder of checkpoints and write down the settings in it; return whether there is something to continue.

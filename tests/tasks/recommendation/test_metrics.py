@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import ndcg_score, roc_auc_score
 
 from fastformer.errors import UserError
-from fastformer.tasks.recommendation.metrics import METRICS, format_metrics, impression_metrics, ranks
+from fastformer.tasks.recommendation.metrics import METRICS, impression_metrics, ranks
 
 
 def flat(*impressions: list[tuple[float, int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -60,7 +60,6 @@ def test_mrr_and_ndcg_do_not_need_an_auc():
     assert "auc" not in found
     assert (found["mrr"], found["ndcg@5"], found["ndcg@10"]) == ((1 + 1 / 2) / 2, 1.0, 1.0)
     assert (found["without_positive"], found["one_class"]) == (1, 2)
-    assert format_metrics(found) == "MRR 75.00, nDCG@5 100.00, nDCG@10 100.00"
 
 
 def test_scores_must_be_numbers():
@@ -119,9 +118,3 @@ def test_large_groups_are_cut(monkeypatch):
     monkeypatch.setattr("fastformer.tasks.recommendation.metrics._MOST_VALUES", 7)
     assert impression_metrics(scores, labels, offsets) == whole
     assert (ranks(scores, offsets) == order).all()
-
-
-def test_said_in_percent():
-    assert format_metrics({"auc": 0.71, "mrr": 0.35914, "ndcg@5": 0.4, "ndcg@10": 0.5}) == (
-        "AUC 71.00, MRR 35.91, nDCG@5 40.00, nDCG@10 50.00"
-    )

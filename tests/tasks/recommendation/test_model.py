@@ -54,6 +54,15 @@ def test_impressions_of_a_folder_and_as_dictionaries_have_the_same_answers(runs,
     assert [json.loads(line) for line in lines] == [{"ranks": one["ranks"]} for one in answers[:5]]
 
 
+def test_scores_stand_beside_ranks_where_they_are_asked_for(runs, clicks, tmp_path):
+    train, path = clicks["train"], tmp_path / "scores.jsonl"
+    predict(runs["fastformer"], train, path, scores=True, show_progress=False)
+    answers = [json.loads(line) for line in path.read_text().splitlines()]
+    scores = np.concatenate([one["scores"] for one in answers])
+    assert scores == pytest.approx(load(runs["fastformer"]).score(train))
+    assert [one["ranks"] for one in answers] == [one["ranks"] for one in load(runs["fastformer"]).predict(train)]
+
+
 def test_without_candidates_all_articles_with_a_title_are(recommender):
     [answer] = recommender.predict([{"history": []}])
     articles = recommender.predictor.articles

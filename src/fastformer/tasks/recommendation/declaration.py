@@ -43,6 +43,13 @@ class Evaluating:
     floors: bool = option(True, "Score popularity and co-occurrence of the training clicks beside the model.")
 
 
+@dataclass(frozen=True)
+class Predicting:
+    """Options of `predict`."""
+
+    scores: bool | None = option(None, "Write the score of every candidate beside its rank.")
+
+
 RECOMMENDATION = register(
     Declaration(
         name="recommendation",
@@ -61,6 +68,7 @@ Example: `fastformer train recommendation --train MINDsmall_train --validation M
         held_out="the last tenth of --train by time, about 5,000 impressions at most",
         test_help="Folder with labels that is only scored, at the end.",
         unit="impression",
+        predicting=Predicting,
         evaluating=Evaluating,
         evaluate_help="A recommender has AUC, MRR, nDCG@5 and nDCG@10, averaged over impressions, beside those of "
         "popularity and co-occurrence, which read no text.",

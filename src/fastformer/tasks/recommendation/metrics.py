@@ -29,9 +29,19 @@ def impression_metrics(scores: np.ndarray, labels: np.ndarray, offsets: np.ndarr
 
     `scores` and `labels` have one value per candidate; `offsets` are those of `Clicks.candidates`.
     """
-    _check(scores, offsets)
     count = len(offsets) - 1
-    found = {name: np.full(count, np.nan) for name in METRICS}
+    found = metrics_of_each(scores, labels, offsets)
+    one_class, without = (int(np.isnan(found[name]).sum()) for name in ("auc", "mrr"))
+    if without == count:
+        raise UserError("no impression has a click: there is nothing to rank")
+    averages = {name: float(np.nanmean(values)) for name, values in found.items() if not np.isnan(values).all()}
+    return {**averages, "impressions": count, "without_positive": without, "one_class": one_class}
+
+
+def metrics_of_each(scores: np.ndarray, labels: np.ndarray, offsets: np.ndarray) -> dict[str, np.ndarray]:
+    """METRICS of every impression; nan where it has none."""
+    _check(scores, offsets)
+    found = {name: np.full(len(offsets) - 1, np.nan) for name in METRICS}
     for rows, places in _matrices(offsets):
         order = np.argsort(-scores[places], axis=1, kind="stable")
         ranked = np.take_along_axis(labels[places], order, axis=1).astype(np.float64)
@@ -41,11 +51,7 @@ def impression_metrics(scores: np.ndarray, labels: np.ndarray, offsets: np.ndarr
             found["mrr"][rows] = (ranked / np.arange(1, ranked.shape[1] + 1)).sum(axis=1) / clicks
             for limit in (5, 10):
                 found[f"ndcg@{limit}"][rows] = _ndcg(ranked, clicks, limit)
-    one_class, without = (int(np.isnan(found[name]).sum()) for name in ("auc", "mrr"))
-    if without == count:
-        raise UserError("no impression has a click: there is nothing to rank")
-    averages = {name: float(np.nanmean(values)) for name, values in found.items() if not np.isnan(values).all()}
-    return {**averages, "impressions": count, "without_positive": without, "one_class": one_class}
+    return found
 
 
 def ranks(scores: np.ndarray, offsets: np.ndarray) -> np.ndarray:
@@ -56,11 +62,6 @@ def ranks(scores: np.ndarray, offsets: np.ndarray) -> np.ndarray:
         order = np.argsort(-scores[places], axis=1, kind="stable")
         found[np.take_along_axis(places, order, axis=1)] = np.arange(1, places.shape[1] + 1, dtype=np.int32)
     return found
-
-
-def format_metrics(metrics: dict[str, Any]) -> str:
-    """The averages in percent, as the paper prints them, in one line."""
-    return ", ".join(f"{title} {100 * metrics[name]:.2f}" for name, title in METRICS.items() if name in metrics)
 
 
 def _auc(scores: np.ndarray, ranked: np.ndarray) -> np.ndarray:

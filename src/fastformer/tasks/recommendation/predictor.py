@@ -25,7 +25,7 @@ from fastformer.surroundings.progress import progress_bar
 from fastformer.tasks.base import Predictor, Service
 from fastformer.tasks.recommendation.articles import Articles, articles_of
 from fastformer.tasks.recommendation.clicks import Clicks
-from fastformer.tasks.recommendation.declaration import RecommendationSettings
+from fastformer.tasks.recommendation.declaration import Predicting, RecommendationSettings
 from fastformer.tasks.recommendation.examples import Titles, encode_titles
 from fastformer.tasks.recommendation.floors import Floor, floor_scores
 from fastformer.tasks.recommendation.metrics import METRICS, impression_metrics, ranks
@@ -76,21 +76,31 @@ class Ranker(Predictor[RecommendationSettings]):
                 news = torch.cat([news, encode_news(self.model, self.titles(articles_of(texts)))])
             return match_clicks(self.model, news, clicks, self.settings.history_length, advance)
 
-    def predict(self, examples: Clicks | Iterable[dict[str, Any]], options: Any = None) -> Iterator[dict[str, Any]]:
-        """`{"ranks": [2, 1, 3]}`: the rank of every candidate, from 1 for the best, in their order.
+    def predict(
+        self, examples: Clicks | Iterable[dict[str, Any]], options: Predicting | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """`{"ranks": [2, 1, 3]}`: the rank of every candidate, from 1 for the best, in their order; perhaps `scores`.
 
         With the `impression` that it is the answer to, where that has a name, as in a folder.
         """
+        with_scores = options is not None and bool(options.scores)
         if isinstance(examples, Clicks):
-            placed = self._placed(examples, self.score(examples))
-            for number, impression in enumerate(examples.impression_ids.tolist()):
-                yield {"impression": impression, "ranks": placed.row(number).tolist()}
+            names = ({"impression": impression} for impression in examples.impression_ids.tolist())
+            yield from self._answers(examples, self.score(examples), names, with_scores)
             return
         for some, clicks in self._as_clicks(examples):
-            placed = self._placed(clicks, self.score(clicks, keep=True))
-            for number, example in enumerate(some):
-                name = {"impression": example["impression"]} if "impression" in example else {}
-                yield {**name, "ranks": placed.row(number).tolist()}
+            names = ({"impression": one["impression"]} if "impression" in one else {} for one in some)
+            yield from self._answers(clicks, self.score(clicks, keep=True), names, with_scores)
+
+    def _answers(
+        self, clicks: Clicks, scores: np.ndarray, names: Iterable[dict[str, Any]], with_scores: bool
+    ) -> Iterator[dict[str, Any]]:
+        placed, scored = (
+            Ragged(values, clicks.candidates.offsets) for values in (ranks(scores, clicks.candidates.offsets), scores)
+        )
+        for number, name in enumerate(names):
+            more = {"scores": scored.row(number).tolist()} if with_scores else {}
+            yield {**name, "ranks": placed.row(number).tolist(), **more}
 
     def line(self, answer: dict[str, Any]) -> str:
         """The answer to an impression of a folder as MIND's leaderboard wants it: `ImpressionID [r1,r2,…]`."""
@@ -204,9 +214,6 @@ class Ranker(Predictor[RecommendationSettings]):
                 f"{self.unscored['one_class']:,} of {self.unscored['impressions']:,} impressions have one class only "
                 f"and no AUC; {self.unscored['without_positive']:,} of them have no click and no score at all."
             )
-
-    def _placed(self, clicks: Clicks, scores: np.ndarray) -> Ragged:
-        return Ragged(ranks(scores, clicks.candidates.offsets), clicks.candidates.offsets)
 
     def _as_clicks(self, examples: Iterable[dict[str, Any]]) -> Iterator[tuple[list[dict[str, Any]], Clicks]]:
         """Dictionaries, and the same as clicks, as many at a time as memory likes."""

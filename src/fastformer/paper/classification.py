@@ -1,0 +1,86 @@
+"""Text classification: the main table and the two ablation figures."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from fastformer.data.published import bodies_of
+from fastformer.data.tables import Row, read_rows
+from fastformer.errors import UserError
+from fastformer.paper.datasets import Dataset, Examples, Prepared
+from fastformer.paper.study import Study
+from fastformer.paper.verdicts import Resampled
+from fastformer.surroundings.progress import how_many, say
+
+
+class Rows(Examples):
+    """Texts with labels. Rows whose label no training row has are left out and counted."""
+
+    def __init__(self, text_column: str | None = None, label_column: str | None = None):
+        super().__init__(text_column, label_column)
+        self.labels: set[str] = set()
+        self.unseen = 0
+
+    def read(self, source: str, split: str) -> Iterator[Row]:
+        """Rows of any source."""
+        text_column, label_column = self.columns
+        return read_rows(source, text_column=text_column, label_column=label_column)
+
+    def keep(self, split: str, example: Row) -> bool:
+        """Whether the label is one that can be learned."""
+        if split == "train":
+            self.labels.add(str(example.label))
+        self.unseen += example.label not in self.labels
+        return example.label in self.labels
+
+    def line(self, example: Row) -> str:
+        """A JSON object."""
+        return super().line(example._asdict())
+
+    def finish(self, dataset: Dataset, sources: Mapping[str, str], written: Mapping[str, Path]) -> dict[str, Any]:
+        """Classes, and what the texts are."""
+        if len(self.labels) < 2:
+            raise UserError(f"{dataset.source}: all training rows have one label; a classifier needs at least two")
+        says = [f"There are {len(self.labels)} classes."]
+        bodies = bodies_of(dataset.source) if self.columns[0] is None else None
+        if bodies is not None:
+            says.append(
+                "Texts are the bodies of the news, and title and abstract of those that have none."
+                if bodies
+                else "Texts are titles and abstracts, not the bodies that the paper classifies."
+            )
+        if self.unseen:
+            left_out = f"{how_many(self.unseen, 'rows', 'were')} left out whose label no training row has."
+            says.append(left_out)
+            say(f"{dataset.name}: {left_out}")
+        return {"classes": len(self.labels), "unseen_labels": self.unseen, "says": says}
+
+
+class Classification(Study):
+    """Methods that classify texts."""
+
+    examples = Rows
+
+    def resampled(self, data: Prepared, answers: Path) -> Resampled:
+        """Accuracy, and the mean F of all classes that a training row has."""
+        rows = read_rows(data.files["test"], text_column="text", label_column="label")
+        names, true = np.unique([row.label for row in rows], return_inverse=True)
+        given = np.array(pq.read_table(answers, columns=["label"])["label"].to_pylist())
+        place = np.searchsorted(names, given).clip(max=len(names) - 1)
+        predicted = np.where(names[place] == given, place, -1)  # a class that no test row has
+        classes = data.about["classes"]
+        is_true, is_given = (np.eye(len(names), dtype=np.float32)[labels] for labels in (true, predicted))
+        is_given[predicted < 0] = 0
+
+        def scores(weights: np.ndarray) -> dict[str, np.ndarray]:
+            right = weights @ (is_true * is_given)
+            sums = np.maximum(weights @ is_true + weights @ is_given, 1e-9)
+            return {
+                "accuracy": right.sum(axis=1) / weights.sum(axis=1),
+                "macro_f": (2 * right / sums).sum(axis=1) / classes,
+            }
+
+        return scores
