@@ -291,6 +291,21 @@ def bench_suite(
     print(f"{markdown(result)}\nNumbers and the picture are in {output}.")
 
 
+@bench_app.command("serving", hidden=True)  # for developers
+def bench_serving(
+    run: RunFolder,
+    output: Annotated[Path | None, typer.Option(help="Folder for serving.json [default: only print].")] = None,
+    seconds: Annotated[float, typer.Option(min=1, help="Seconds of each measurement.")] = 10,
+    overload_seconds: Annotated[float, typer.Option(min=1, help="Seconds at twice what it can.")] = 60,
+    threads: Threads = None,
+) -> None:
+    """A server under load, beside the same model in Python: requests a second and latencies. Needs wrk and hey."""
+    from fastformer.bench.serving import serving
+    from fastformer.runs.folder import open_run
+
+    print_json(serving(open_run(run), output, seconds=seconds, overload_seconds=overload_seconds, threads=threads))
+
+
 @bench_app.command("training", hidden=True)  # for developers
 def bench_training(
     train: Annotated[str, typer.Option(help=f"Training data: {DATA_HELP}")],
