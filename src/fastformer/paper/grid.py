@@ -212,7 +212,8 @@ class _Work:
     def do(self, waiting: deque[tuple[Path, Job]]) -> dict[str, str]:
         """Do all of them; why those failed that did."""
         self.total = len(waiting)
-        with progress_bar("Runs", total=self.total, show=self.show) as self.advance, _terminated_as_interrupted():
+        # Without a total, as a bar guesses what is left from its last seconds, and a run takes longer: `_note` has it.
+        with progress_bar(f"Of {self.total} runs", show=self.show) as self.advance, _terminated_as_interrupted():
             try:
                 while waiting or self.active or self.elsewhere:
                     self._look_elsewhere(waiting)
