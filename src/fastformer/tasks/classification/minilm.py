@@ -1,4 +1,4 @@
-"""MiniLM's vectors under a logistic regression: of whole texts, and of single tokens, averaged.
+"""Vectors of texts under a logistic regression: MiniLM's, of whole texts and of single tokens, averaged; and our own.
 
 The second is model2vec's recipe. Every token of the vocabulary goes through the model once, by itself; principal
 components keep 256 numbers of its vector; tokens count by how rare they are (SIF: a / (a + p), where p follows Zipf's
@@ -19,6 +19,7 @@ from fastformer.engine.inference import TextRunner, chunks
 from fastformer.engine.word_encoder import encode_ids, encoder_hash, kept_vectors, load_encoder, open_encoder
 from fastformer.surroundings.files import digest
 from fastformer.tasks.classification.methods import Fitted
+from fastformer.tasks.encoder.text_encoder import TextEncoder
 
 MAX_TOKENS = 256  # where sentence-transformers cuts texts for it
 STATIC_WIDTH = 256
@@ -34,7 +35,12 @@ def minilm(texts: Sequence[str], labels: Sequence[str]) -> Fitted:
 
 def static_minilm(texts: Sequence[str], labels: Sequence[str]) -> Fitted:
     """Averages of MiniLM's token vectors, then logistic regression."""
-    return _regression(_static_encoder(), texts, labels)
+    return _regression(static_encoder(), texts, labels)
+
+
+def base_encoder(texts: Sequence[str], labels: Sequence[str]) -> Fitted:
+    """Vectors of the encoder that comes along, then logistic regression."""
+    return _regression(TextEncoder().encode, texts, labels)
 
 
 def _regression(encode: Encode, texts: Sequence[str], labels: Sequence[str]) -> Fitted:
@@ -79,7 +85,8 @@ def static_table() -> np.ndarray:
     return kept_vectors(name, len(tokenizer), make)
 
 
-def _static_encoder() -> Encode:
+def static_encoder() -> Encode:
+    """Texts to the weighted sums of their token vectors, of length 1."""
     tokenizer, table = load_tokenizer(open_encoder(_folder()).folder), torch.from_numpy(static_table())
 
     def encode(texts: Sequence[str]) -> np.ndarray:

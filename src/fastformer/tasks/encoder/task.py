@@ -147,9 +147,9 @@ class Encoder(Task[EncoderSettings, Parts[EncoderSettings]]):
     def finish(
         self, model: VectorLearner, parts: Parts, history: list[dict[str, float]], workspace: Workspace
     ) -> tuple[PreTrainedModel, dict[str, float]]:
-        """The encoder without its training."""
+        """The encoder without its training; weights rounded to half precision, in which it may be kept."""
         kept = FastformerModel(model.config)
-        kept.load_state_dict(model.state_dict())
+        kept.load_state_dict({name: weight.half().float() for name, weight in model.state_dict().items()})
         return kept, super().finish(model, parts, history, workspace)[1]
 
     def model_class(self, record: Mapping[str, Any]) -> type[PreTrainedModel]:

@@ -58,7 +58,7 @@ class TextEncoder(TransformerMixin, BaseEstimator):
     def stream(self, texts: Iterable[str], width: int | None = None) -> Iterator[np.ndarray]:
         """The same, one after the other, for more texts than memory holds."""
         width = self._width(width)
-        for vector in self._predictor().vectors(_checked(texts)):
+        for vector in self.predictor().vectors(_checked(texts)):
             yield vector if width == len(vector) else _of_length_one(vector[:width])
 
     def similarity(
@@ -85,7 +85,7 @@ class TextEncoder(TransformerMixin, BaseEstimator):
 
     def fit(self, texts: Any = None, labels: Any = None) -> Self:
         """Nothing is left to learn; the model is loaded."""
-        self._predictor()
+        self.predictor()
         return self
 
     def transform(self, texts: Iterable[str]) -> np.ndarray:
@@ -106,7 +106,7 @@ class TextEncoder(TransformerMixin, BaseEstimator):
         return loaded[1]
 
     def _width(self, width: int | None) -> int:
-        whole = self._predictor().width
+        whole = self.predictor().width
         width = width or self.width or whole
         if not 1 <= width <= whole:
             raise UserError(f"width {width}: the vectors of {self.model} have {whole} numbers; give fewer")

@@ -1,0 +1,35 @@
+"""`bench encoder`: its scores on cases that can be worked out by hand."""
+
+import numpy as np
+import pytest
+
+from fastformer.bench.encoders import bm25, long_documents, ndcg
+
+
+def test_bm25_prefers_rare_words_and_short_texts():
+    texts = ["the cat sat", "the dog sat on the mat with the dog", "the cat and the dog and the cow and a hen", "the hen"]
+    [cat, the] = bm25(texts, ["cat", "the"])
+    assert cat[0] > cat[2] > cat[1] == cat[3] == 0
+    assert max(the) < cat[0]
+    mean = sum(len(text.split()) for text in texts) / 4  # and "cat" is in 2 of 4
+    assert cat[0] == pytest.approx(np.log(1 + 2.5 / 2.5) * 2.2 / (1 + 1.2 * (0.25 + 0.75 * 3 / mean)))
+
+
+def test_ndcg_is_one_for_the_best_order_and_falls_with_the_rank():
+    names = [str(number) for number in range(20)]
+    falling = -np.arange(20.0)
+    assert ndcg(falling, names, {"0": 1, "1": 1}) == 1
+    assert ndcg(falling, names, {"1": 1}) == pytest.approx(1 / np.log2(3))
+    assert ndcg(falling, names, {"15": 1}) == 0
+
+
+def test_the_fact_stands_in_the_last_tenth():
+    passages = [" ".join(f"p{number}w{word}" for word in range(100)) for number in range(400)]
+    documents, queries, without = long_documents(passages, 3)
+    for document, query, rest in zip(documents, queries, without, strict=True):
+        words, fact = document.split(), query.split()[0].split("w")[0]
+        places = [place for place, word in enumerate(words) if word.startswith(f"{fact}w")]
+        assert len(words) == 5000
+        assert places[0] >= 4500
+        assert fact + "w" not in rest
+        assert not set(query.split()) & set(words)
