@@ -96,7 +96,8 @@ class TextEncoder(TransformerMixin, BaseEstimator):
         """Names of the numbers of a vector."""
         return np.array([f"vector{number}" for number in range(self._width(None))], dtype=object)
 
-    def _predictor(self) -> EncoderPredictor:
+    def predictor(self) -> EncoderPredictor:
+        """The loaded model."""
         loaded: Any = getattr(self, "_loaded", None)  # where it was, and its predictor
         if loaded is None or loaded[0] != self.model:
             run = open_run(self.model)
