@@ -7,7 +7,12 @@ from fastformer.bench.encoders import bm25, long_documents, ndcg
 
 
 def test_bm25_prefers_rare_words_and_short_texts():
-    texts = ["the cat sat", "the dog sat on the mat with the dog", "the cat and the dog and the cow and a hen", "the hen"]
+    texts = [
+        "the cat sat",
+        "the dog sat on the mat with the dog",
+        "the cat and the dog and the cow and a hen",
+        "the hen",
+    ]
     [cat, the] = bm25(texts, ["cat", "the"])
     assert cat[0] > cat[2] > cat[1] == cat[3] == 0
     assert max(the) < cat[0]

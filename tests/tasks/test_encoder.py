@@ -159,6 +159,7 @@ class TestObjective:
             hidden_size=8,
             num_attention_heads=2,
             intermediate_size=8,
+            neighbor_size=4,
             mixer=mixer,
             norm="pre",
             final_norm=False,

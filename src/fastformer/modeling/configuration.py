@@ -37,6 +37,8 @@ class FastformerConfig(PreTrainedConfig):
         initializer_range: standard deviation of the normal distribution that weights start from.
         bigram_buckets: if not 0, every token vector has a second one added, for the pair of its predecessor and
             itself, from a table of so many rows addressed by a hash: word order for a model without positions.
+        neighbor_size: if not 0, the inner width of a block before the layers that reads every token together with the
+            one before and the one after it: word order for a model without positions, at any length.
         ngram_channel: text classifiers: add linear class scores of what a text contains; see
             `modeling.ngrams`.
         ngram_form: what the channel reads: `present`, words and pairs, each once, or `counted`, how often a text has
@@ -100,6 +102,7 @@ class FastformerConfig(PreTrainedConfig):
     layer_norm_eps: float = 1e-12
     initializer_range: float = 0.02
     bigram_buckets: int = 0
+    neighbor_size: int = 0
     ngram_channel: bool = False
     ngram_form: Literal["present", "counted"] = "present"
     ngram_buckets: int = 0

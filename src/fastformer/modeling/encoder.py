@@ -129,6 +129,34 @@ def sinusoidal_positions(positions: Tensor, width: int) -> Tensor:
     return torch.cat([angles.sin(), angles.cos()], dim=-1)[..., :width]
 
 
+class NeighborBlock(nn.Module):
+    """Three tokens in a row, through a feed-forward block: x_i + W_2 act(W_1 [n_{i-1}; n_i; n_{i+1}] + b_1) + b_2.
+
+    n is x after a layer norm, and zero beyond the ends of a text.
+    """
+
+    def __init__(self, config: FastformerConfig):
+        super().__init__()
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.inner = nn.Linear(3 * config.hidden_size, config.neighbor_size)
+        self.activation = ACT2FN[config.hidden_act]
+        self.output = nn.Linear(config.neighbor_size, config.hidden_size)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Transform `x` (batch, length, width)."""
+
+        def block(part: Part) -> Tensor:
+            rows, tokens = part
+            start, stop, _ = tokens.indices(x.shape[1])
+            around = slice(max(0, start - 1), stop + 1)  # with the neighbours of the first and the last
+            normed = self.norm(x[rows, around]) * mask[rows, around, None]
+            normed = nn.functional.pad(normed, (0, 0, int(start == 0), int(stop == x.shape[1])))
+            three = torch.cat([normed[:, :-2], normed[:, 1:-1], normed[:, 2:]], dim=-1)
+            return x[rows, start:stop] + self.output(self.activation(self.inner(three)))
+
+        return map_parts(block, x)
+
+
 class FastformerLayer(GradientCheckpointingLayer):
     """A mixer and a feed-forward block, each with dropout, residual and norm as the configuration says."""
 
@@ -244,6 +272,7 @@ class FastformerModel(FastformerPreTrainedModel):
     def __init__(self, config: FastformerConfig, add_pooling_layer: bool = True):
         super().__init__(config)
         self.embeddings = FastformerEmbeddings(config)
+        self.neighbors = NeighborBlock(config) if config.neighbor_size else None
         # Shared layers: one module, applied num_hidden_layers times.
         own_layers = min(1, config.num_hidden_layers) if config.share_layers else config.num_hidden_layers
         self.layers = nn.ModuleList([FastformerLayer(config) for _ in range(own_layers)])
@@ -363,6 +392,8 @@ class FastformerModel(FastformerPreTrainedModel):
                 words = words.drop(self.config.token_dropout)
                 mask = words.mask
             x = self.embeddings(words)
+        if self.neighbors is not None:
+            x = self.neighbors(x, mask)
         # Without gradients a layer may write over its input, unless the caller, a hook or the result has it.
         hooked = any(module._forward_hooks for module in (self.embeddings, *self.layers))
         keep_all = torch.is_grad_enabled() or output_hidden_states or hooked

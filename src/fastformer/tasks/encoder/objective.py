@@ -61,11 +61,12 @@ def start_as_table(model: FastformerModel, table: np.ndarray) -> None:
     """Token vectors as they are given, and layers that add nothing yet: the model begins as the mean of the table."""
     with torch.no_grad():
         model.get_input_embeddings().weight.copy_(torch.from_numpy(table))
+        ends = [] if model.neighbors is None else [model.neighbors.output]
         for layer in model.layers:
-            ends = [layer.mixer.output] if layer.feed_forward is None else [layer.mixer.output, layer.feed_forward[-1]]
-            for end in ends:
-                end.weight.zero_()
-                end.bias.zero_()
+            ends += [layer.mixer.output] if layer.feed_forward is None else [layer.mixer.output, layer.feed_forward[-1]]
+        for end in ends:
+            end.weight.zero_()
+            end.bias.zero_()
 
 
 def token_table(vectors: np.ndarray, counts: np.ndarray, turned: np.ndarray, rare: float) -> np.ndarray:
