@@ -19,6 +19,16 @@ from fastformer.tasks.encoder.sentence_transformers import write_modules
 MODEL = Path(__file__).parents[1] / "packages" / "fastformer-base-en" / "src" / "fastformer_base_en" / "model"
 COPIED = ("run.json", "config.json", "tokenizer.json", "tokenizer_config.json", "metrics.json", "course.png")
 
+SOURCES = ("train", "validation", "test", "pairs", "keep_out")
+
+
+def _named(files: str | list[str] | None) -> list[str] | None:
+    """Files as the guide calls them, `$DATA/folder/name`, not where they were."""
+    if files is None:
+        return None
+    listed = files.split(",") if isinstance(files, str) else files
+    return ["/".join(["$DATA", *Path(one).parts[-(3 if "suite" in one or "sts" in one else 2) :]]) for one in listed]
+
 
 def ship(run_folder: str, card: str) -> None:
     """Replace what the package holds."""
@@ -31,10 +41,8 @@ def ship(run_folder: str, card: str) -> None:
     save_file(weights, MODEL / "model.safetensors", metadata={"format": "pt"})
     (MODEL / "model.safetensors").chmod(0o644)
     record = json.loads((MODEL / "run.json").read_text(encoding="utf-8"))
-    record["data"] = {  # names of files, not where they were
-        name: [Path(one).name for one in ([value] if isinstance(value, str) else value)] if value else value
-        for name, value in record["data"].items()
-    }
+    files = {name: value for name, value in record["data"].items() if name in SOURCES}
+    record["data"] = {name: _named(value) for name, value in files.items()}  # any column may hold the text
     record["settings"] |= {"teacher": None, "vectors": None}
     (MODEL / "run.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     write_modules(MODEL / "modules.json", record["settings"]["width"])
