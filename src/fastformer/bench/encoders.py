@@ -54,7 +54,8 @@ def encoders(
     show_progress: bool = True,
 ) -> dict[str, Any]:
     """Measure; what was measured is returned, and written to encoder.json in `output` after every part."""
-    folder, measured = Path(data), {}
+    folder = Path(data)
+    measured: dict[str, Any] = {}
     parts = {
         "similarity": lambda compared: _similarity(folder, compared),
         "retrieval": lambda compared: _retrieval(folder / "sts" / "vaswani", compared),
