@@ -33,6 +33,7 @@ from fastformer.tasks.verbs import load
 
 TEXTS = 256  # different ones, in turn
 _ALONE = ("--batch-tokens", "1", "--wait", "0")
+_CROWD = 1024  # clients at twice what it can: more than may wait, so that some are refused
 _QUANTILES = (50, 95, 99)
 # wrk sends these texts in turn, and says what it found as JSON.
 _SCRIPT = """
@@ -159,11 +160,10 @@ def _wrk(address: str, route: str, bodies: Path, clients: int, seconds: float) -
     return {"requests_per_second": per_second, **{name: round(value, 2) for name, value in found.items()}}
 
 
-def _hey(address: str, route: str, bodies: Path, rate: float, seconds: float) -> dict[str, Any]:
+def _hey(address: str, route: str, bodies: Path, rate: float, seconds: float, workers: int = 64) -> dict[str, Any]:
     """So many requests a second, whatever the answers take; latencies in milliseconds, of those that were answered."""
     body = bodies.with_suffix(".json")
     body.write_text(bodies.read_text(encoding="utf-8").splitlines()[0], encoding="utf-8")
-    workers = 64
     command = [
         "hey",
         "-z",
@@ -202,7 +202,7 @@ def _overload(
 
     looking = threading.Thread(target=look)
     looking.start()
-    found = _hey(address, route, bodies, rate, seconds)
+    found = _hey(address, route, bodies, rate, seconds, _CROWD)
     stop.set()
     looking.join()
     after = _ask(address + route, body)
