@@ -14,14 +14,13 @@ WORDS = ["the", "film", "was", "good", "and", "bad", "or", "long", "but", "we", 
 
 @pytest.fixture
 def runner(monkeypatch):
-    monkeypatch.setattr(inference, "BATCH_TOKENS", 64)
     monkeypatch.setattr(inference, "TOKENIZED_TEXTS", 7)
     monkeypatch.setattr(inference, "CHUNK_TEXTS", 50)
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     tokenizer = train_tokenizer("word", [" ".join(WORDS)] * 2, vocab_size=50)
     config = FastformerConfig(vocab_size=len(tokenizer), hidden_size=16, num_attention_heads=4, num_labels=3)
-    yield TextRunner(FastformerForSequenceClassification(config), tokenizer, 90)
+    yield TextRunner(FastformerForSequenceClassification(config), tokenizer, 90, batch_tokens=64)
     torch.set_num_threads(before)
 
 

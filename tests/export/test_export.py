@@ -4,6 +4,7 @@ import copy
 import io
 import json
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from fastformer.export.exporting import export, verify, write_onnx
 from fastformer.export.int8 import Int8Linear, to_int8
 from fastformer.export.onnx_model import OnnxClassifier
 from fastformer.runs.folder import open_run
+from fastformer.tasks.answering import light_predictor
+from fastformer.tasks.classification.declaration import Predicting
 from fastformer.tasks.verbs import embed, evaluate, predict, train
 
 from ..tasks.conftest import files, make_rows, run_folder, write_jsonl  # noqa: F401  the small task and its run
@@ -222,6 +225,43 @@ class TestVerbs:
             embed(open_run(folder), files["test"], tmp_path / f"{name}.npy", show_progress=False)
         ours, theirs = np.load(tmp_path / "run.npy"), np.load(tmp_path / "export.npy")
         np.testing.assert_allclose(theirs, ours, atol=1e-4)
+
+    def test_the_command_needs_neither_torch_nor_transformers(self, export_folder, files, tmp_path):  # noqa: F811
+        code = f"""
+import sys
+for name in ("torch", "transformers"):
+    sys.modules[name] = None  # importing it fails
+sys.argv = ["fastformer", "predict", {str(export_folder)!r}, {str(files["test"])!r}, "--keep", "label", "--top", "2"]
+from fastformer.cli import main
+main()
+"""
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        out = io.StringIO()
+        predict(open_run(export_folder), files["test"], out, keep=("label",), top=2, show_progress=False)
+        light, whole = ([json.loads(line) for line in text.splitlines()] for text in (done.stdout, out.getvalue()))
+        assert [one.pop("probabilities") for one in light] == [
+            pytest.approx(one.pop("probabilities"), abs=1e-5) for one in whole
+        ]
+        assert light == whole
+
+    def test_a_light_predictor_cuts_and_refuses_as_the_other(self, export_folder, tmp_path):
+        light = light_predictor(export_folder)
+        light.longest = 3
+        [cut, same] = light.predict(["a cat and soup and soup and soup", "a cat and"])
+        assert cut == same
+        assert list(light.notes()) == ["1 text was cut after 3 tokens."]
+        with pytest.raises(UserError, match="--top 0: no label would be left"):
+            light.predict(["a cat"], Predicting(top=0))
+        assert list(light.predict([])) == []
+
+    def test_a_foreign_tokenizer_takes_the_long_way(self, export_folder, run_folder, tmp_path):  # noqa: F811
+        other = shutil.copytree(export_folder, tmp_path / "other")
+        told = json.loads((other / "tokenizer_config.json").read_text())
+        (other / "tokenizer_config.json").write_text(json.dumps(told | {"split_special_tokens": False}))
+        assert light_predictor(other) is None
+        assert light_predictor(run_folder) is None
+        assert light_predictor(tmp_path / "nothing") is None
 
     def test_of_a_text_without_words(self, export_folder, tmp_path):
         (tmp_path / "texts.txt").write_text("the cat\n \nsome soup\n")

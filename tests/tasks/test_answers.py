@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from fastformer.tasks.classification.answers import _rounded, describe, describe_all
 from fastformer.tasks.classification.data import LabelSpace
-from fastformer.tasks.classification.predictor import _rounded, describe, describe_all
 
 NAMES = ("a", 'quo"te', "50%", "{x}", "größer", "\u2028", "line\nbreak", "8", "9", "10", "\\")
 SPACES = [LabelSpace("number"), *(LabelSpace(kind, NAMES[:size]) for kind in ("single", "multi") for size in (2, 11))]

@@ -7,9 +7,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
+from safetensors.torch import load_file
 from scipy import sparse
 from sklearn.base import clone, is_regressor
 from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import get_scorer, r2_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -120,6 +123,30 @@ def test_ends_a_pipeline(data):
     lower = FunctionTransformer(lambda texts: [text.lower() for text in texts])
     pipe = make_pipeline(lower, TextClassifier()).fit(*data)
     assert pipe.predict(["CAT OTTER HORSE", "BREAD SOUP"]).tolist() == ["animal", "food"]
+
+
+def test_is_a_step_that_gives_features(data):
+    """Text vectors go on to the next step; what they are made from was learned with the labels."""
+    pipeline = make_pipeline(TextClassifier(preset="encoder", epochs=4), LogisticRegression()).fit(*data)
+    texts, labels = zip(*make_rows(60, 1), strict=True)
+    assert pipeline.score(texts, labels) > 0.9
+    step = pipeline[0]
+    vectors = step.transform(texts)
+    assert (vectors.shape, vectors.dtype) == ((60, 128), np.float32)
+    np.testing.assert_array_equal(step.embed(texts), vectors)
+    assert step.transform([]).shape == (0, 128)
+    assert step.get_feature_names_out()[:2].tolist() == ["textclassifier0", "textclassifier1"]
+
+
+def test_large_tables_are_stored_in_half_precision(fitted, data, tmp_path):
+    fitted.save(tmp_path / "run")
+    weights = load_file(tmp_path / "run" / "model.safetensors")
+    tables = {name for name, weight in weights.items() if weight.numel() > 100_000 and "embeddings" in name}
+    assert tables
+    assert {weights[name].dtype for name in tables} == {torch.float16}
+    loaded = TextClassifier.load(tmp_path / "run")
+    assert {weight.dtype for weight in loaded.model_.parameters()} == {torch.float32}
+    np.testing.assert_array_equal(loaded.transform(data[0][:20]), fitted.transform(data[0][:20]))
 
 
 def test_integer_labels_come_back_as_integers(data, tmp_path):

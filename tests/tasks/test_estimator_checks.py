@@ -19,6 +19,7 @@ CANNOT = {
     "check_n_features_in": _NO_COLUMNS,
     "check_n_features_in_after_fitting": _NO_COLUMNS,
     "check_estimators_empty_data_messages": _NO_COLUMNS,
+    "check_transformer_general": _NO_COLUMNS,
     "check_complex_data": _NO_ARRAY,
     "check_estimators_nan_inf": _NO_ARRAY,
     "check_fit1d": _NO_ARRAY,

@@ -11,10 +11,11 @@ from fastformer.modeling import FastformerConfig, FastformerForSequenceClassific
 from fastformer.modeling import ngrams as modeling
 from fastformer.modeling.ngrams import NgramChannel, pair_rows
 from fastformer.tasks.classification import ngrams, stacking
+from fastformer.tasks.classification.answers import probabilities
 from fastformer.tasks.classification.calibration import cross_calibrated, temperature
 from fastformer.tasks.classification.channel import can_fit_channel
 from fastformer.tasks.classification.data import LabelSpace
-from fastformer.tasks.classification.metrics import calibration_error, log_losses, probabilities
+from fastformer.tasks.classification.metrics import calibration_error, log_losses
 from fastformer.tasks.classification.stacking import Unseen, class_weights, loudness
 
 BUCKETS = 512

@@ -15,10 +15,10 @@ from fastformer.modeling import FastformerConfig
 from fastformer.modeling.ngrams import NgramChannel
 from fastformer.runs.folder import open_run
 from fastformer.tasks.classification import ngrams
+from fastformer.tasks.classification.answers import describe, describe_all, has_label, probabilities
 from fastformer.tasks.classification.channel import Stacked, can_fit_channel
 from fastformer.tasks.classification.data import LabelSpace
-from fastformer.tasks.classification.metrics import has_label, log_losses, probabilities, scores
-from fastformer.tasks.classification.predictor import describe, describe_all
+from fastformer.tasks.classification.metrics import log_losses, scores
 from fastformer.tasks.classification.report import class_scores
 from fastformer.tasks.classification.stacking import Blend, Unseen, loudness
 from fastformer.tasks.classification.thresholds import cross_answers, label_thresholds

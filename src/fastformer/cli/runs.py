@@ -126,7 +126,7 @@ def predict(
 
     Example: `fastformer predict runs/reviews new.csv --keep id --output labels.csv`
     """
-    from fastformer.tasks.verbs import predict
+    from fastformer.tasks.answering import predict
 
     predict(
         run,

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from fastformer.data.tokenizers import NltkTokenizer, rust_encodings, valid_unicode
+from fastformer.data.tokenizers import NltkTokenizer, rust_encodings
+from fastformer.data.values import valid_unicode
 from fastformer.errors import UserError
 
 

@@ -23,6 +23,7 @@ from tokenizers import Encoding, Regex, Tokenizer, decoders, models, normalizers
 from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase, TokenizersBackend
 
 from fastformer.data import word_ids
+from fastformer.data.values import valid_unicode
 from fastformer.errors import UserError, extra
 
 SentenceSplit = Literal["punkt", "rule"]
@@ -391,11 +392,6 @@ def _batches(texts: Iterable[str], rows: int = 1000, characters: int = 1_000_000
             batch, size = [], 0
     if batch:
         yield batch
-
-
-def valid_unicode(text: str) -> str:
-    """The text with "?" for each character that UTF-8 cannot hold (half a pair, from a broken JSON escape)."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _from_hub(name: str) -> PreTrainedTokenizerBase:

@@ -134,3 +134,8 @@ def is_yes(value: Any) -> bool:
     if name not in ("0", "1", "true", "false"):
         raise BadValueError(f"{name[:60]!r} in a column that is a label itself; there 1 says yes and 0 no")
     return name in ("1", "true")
+
+
+def valid_unicode(text: str) -> str:
+    """The text with "?" for each character that UTF-8 cannot hold (half a pair, from a broken JSON escape)."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")

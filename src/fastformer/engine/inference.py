@@ -16,11 +16,12 @@ from fastformer.data.batches import pad_batch, token_budget_batches
 from fastformer.data.standard_input import input_pauses
 from fastformer.data.tokenizers import encode_batch
 from fastformer.export.onnx_model import OnnxClassifier
-from fastformer.surroundings.machine import in_threads, release, tune
+from fastformer.surroundings.machine import in_threads, on_one_core, release, tune
 from fastformer.surroundings.progress import how_many
 
 CHUNK_TEXTS = 4096
 TOKENIZED_TEXTS = 512
+FEW_TOKENS = 1024  # of texts that are not worth a second core
 CHUNK_CHARACTERS = 16_000_000
 BATCH_TOKENS = 16_384
 
@@ -81,6 +82,8 @@ class TextRunner:
             release()
             return rows
 
+        if each is in_threads and lengths.sum() <= FEW_TOKENS:
+            each = _on_one_core
         # A text that fills more than a batch takes its memory, so it has all cores to itself.
         alone = int((lengths > self.batch_tokens).sum())  # the longest come first
         found = [*_in_turn(run, batches[:alone]), *each(run, batches[alone:])]
@@ -88,6 +91,11 @@ class TextRunner:
         for batch, rows in zip(batches, found, strict=True):
             answers.update(zip(batch.tolist(), rows, strict=True))
         return [answers[index] for index in range(len(texts))]
+
+
+def _on_one_core(function: Callable, items: list) -> list:
+    with on_one_core():
+        return _in_turn(function, items)
 
 
 def cut_note(cut: int, longest: int, what: str = "texts", total: int | None = None) -> str:

@@ -6,7 +6,7 @@ from html import escape
 
 import numpy as np
 
-from fastformer.data.tokenizers import valid_unicode
+from fastformer.data.values import valid_unicode
 from fastformer.explain.explanation import Explanation, Word, percent
 
 MOST_LABELS = 8

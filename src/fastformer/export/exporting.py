@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from fastformer.errors import UserError
 from fastformer.export.int8 import to_int8
-from fastformer.export.onnx_model import LOGITS, MODEL_FILE, TEXT_VECTOR, OnnxClassifier
+from fastformer.export.onnx_model import OnnxClassifier
+from fastformer.export.session import LOGITS, MODEL_FILE, TEXT_VECTOR
 from fastformer.modeling import FastformerForSequenceClassification
 from fastformer.modeling.heads import with_doubt
 from fastformer.runs.folder import Run, claim_output, holds_anything, open_run, unharmed, writing_run

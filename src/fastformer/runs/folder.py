@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import torch
 from huggingface_hub.errors import StrictDataclassError
 from pyarrow import parquet
 from safetensors import SafetensorError, safe_open
@@ -37,7 +38,8 @@ from transformers import AutoConfig, GenerationConfig, PreTrainedConfig, PreTrai
 
 from fastformer.data.tokenizers import load_tokenizer
 from fastformer.errors import UserError
-from fastformer.export.onnx_model import MODEL_FILE, OnnxClassifier
+from fastformer.export.onnx_model import OnnxClassifier
+from fastformer.export.session import MODEL_FILE
 from fastformer.modeling import FastformerConfig
 from fastformer.surroundings.files import explain_full_disk, write_json, writing_aside, writing_text
 from fastformer.surroundings.progress import quiet_libraries
@@ -46,6 +48,7 @@ from fastformer.version import __version__
 RUN_FILE = "run.json"
 MODELS = "fastformer.models"  # the group of entry points by which packages bring runs along
 CHECKPOINTS = "checkpoints"
+LARGE_TABLE = 100_000  # numbers of an embedding that are worth rounding
 CHECKPOINT_MARK = "settings.json"  # in checkpoints/: says that they are ours
 _ASIDE = ".saving"  # a run that is being written
 _COMPLETE = ".saved"  # a run that is complete: its files are on their way into place
@@ -296,13 +299,32 @@ def save_run(
 ) -> None:
     """Write a finished run; `tables` are kept as NAME.parquet. Checkpoints have then served."""
     with writing_run(folder, {"fastformer": __version__, **record}) as aside:
-        model.save_pretrained(aside)
+        model.save_pretrained(aside, state_dict=_in_half_where_exact(model.state_dict()))
         tokenizer.save_pretrained(aside)
         (aside / "README.md").write_text(card, encoding="utf-8")
         write_json(aside / "metrics.json", metrics)
         for name, table in (tables or {}).items():
             parquet.write_table(table, aside / f"{name}.parquet")
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+
+
+def _in_half_where_exact(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors whose numbers are all half-precision numbers, stored as such; whoever loads them has the same numbers."""
+    halves: dict[int, Tensor] = {}  # by their place in memory: tied weights stay one tensor
+    kept = dict(weights)
+    for name, weight in weights.items():
+        if weight.dtype == torch.float32:
+            half = halves.setdefault(weight.data_ptr(), weight.half())
+            kept[name] = half if torch.equal(half.float(), weight) else weight
+    return kept
+
+
+def round_tables(model: PreTrainedModel) -> None:
+    """Round large embeddings to half precision, in place: on disk they take half the room (`save_run`)."""
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, torch.nn.Embedding) and module.weight.numel() >= LARGE_TABLE:
+                module.weight.copy_(module.weight.half().float())
 
 
 def save_results(folder: Path, metrics: dict[str, Any], card: str) -> None:

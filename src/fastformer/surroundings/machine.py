@@ -76,6 +76,17 @@ def in_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> lis
 
 
 @contextmanager
+def on_one_core() -> Iterator[None]:
+    """Small work: cores that wait for each other at every operation take longer than one alone, and much longer where
+    something else has one of them."""
+    if torch.get_num_threads() == 1:
+        yield
+        return
+    with _one_core_each(torch.get_num_threads()):
+        yield
+
+
+@contextmanager
 def _one_core_each(threads: int) -> Iterator[None]:
     """One thread of torch's for each of ours: torch has one number for all, which the last to leave puts back."""
     global _inside, _threads

@@ -64,6 +64,7 @@ class Declaration:
     evaluate_help: str = ""  # which scores `evaluate` gives
     embed_help: str = ""  # what a vector is of
     architectures: Sequence[str] = ()  # models that `save_pretrained` leaves in a folder, and that are runs of it
+    light: str | None = None  # where a `LightPredictor` of its exports is: `package.module:Class`
     reads_texts: bool = False  # an example is one text: `predict` takes documents, and a text itself
     short_names: Mapping[str, str] = field(default_factory=dict)  # of scores, for a table of 80 characters
 
@@ -282,6 +283,11 @@ class Predictor(ABC, Generic[Settings]):
         self.trained = trained
         self.model, self.tokenizer, self.settings = trained.model, trained.tokenizer, trained.settings
 
+    @property
+    def task(self) -> str:
+        """The task that it was trained for."""
+        return self.trained.record["task"]
+
     @abstractmethod
     def predict(self, examples: Iterable[Any], options: Any = None) -> Iterator[dict[str, Any]]:
         """An answer per example."""
@@ -337,3 +343,28 @@ class Predictor(ABC, Generic[Settings]):
     def wrote(self, path: Path) -> None:
         """Called when answers, and nothing else, are in a file; by default nothing is added."""
         return None
+
+
+class LightPredictor(Predictor[Settings]):
+    """A predictor of an export that imports neither PyTorch nor transformers, and does nothing but answer."""
+
+    def __init__(self, task: str, settings: Settings):
+        self._task, self.settings = task, settings
+
+    @property
+    def task(self) -> str:
+        """The task that the run was trained for."""
+        return self._task
+
+    @classmethod
+    @abstractmethod
+    def open(cls, folder: Path, record: dict[str, Any]) -> "LightPredictor | None":
+        """The predictor of an export; None where this one needs the other libraries after all."""
+
+    @abstractmethod
+    def read(self, source: Any, settings: Settings, format: Any = None) -> Iterable[Any]:
+        """Examples of a source, as the task reads them without labels."""
+
+    def evaluate(self, examples: Iterable[Any], options: Any = None) -> dict[str, Any]:
+        """Not here."""
+        raise NotImplementedError("a light predictor only answers")

@@ -1,29 +1,22 @@
 """The verbs, once for all tasks: train, evaluate, predict and embed, on sources and run folders."""
 
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from fastformer.data.answers import Write, check_ending, write_lines, writing_answers
-from fastformer.data.keeping import Keep, carrying
+from fastformer.data.answers import check_ending
+from fastformer.data.keeping import Keep
 from fastformer.data.opening import Format, reads_once
 from fastformer.data.overlap import MUCH, overlap
-from fastformer.data.row_counts import how_many_rows
-from fastformer.data.standard_input import input_pauses
-from fastformer.data.text_files import WITH_NAMES, TextFiles
 from fastformer.engine.fit import Trained, Workspace, fit
-from fastformer.engine.settings import TaskSettings, options_given, options_of
+from fastformer.engine.settings import TaskSettings
 from fastformer.errors import Interrupted, UserError
 from fastformer.runs.card import write_card
 from fastformer.runs.folder import CHECKPOINTS, Run, claim_output, open_run, save_results, save_run, unharmed
 from fastformer.runs.vectors import write_vectors
-from fastformer.surroundings.progress import how_many, progress_bar, say
-from fastformer.tasks.base import Predictor, Task, get_declaration, get_task
-
-AT_ONCE = 256  # answers between two moves of the progress bar
+from fastformer.surroundings.progress import how_many, say
+from fastformer.tasks.answering import answer_all, options_for, say_notes, settings_with
+from fastformer.tasks.base import Predictor, Task, get_task
 
 
 def train(
@@ -121,7 +114,7 @@ def _score_test(task: Task, trained: Trained, folder: Path, examples: Any, calle
     except KeyboardInterrupt:
         again = f"`fastformer evaluate {folder} {called}` scores it"
         raise Interrupted(f"stopped while {called} was scored; the model is in {folder}, and {again}") from None
-    _say_notes(predictor)
+    say_notes(predictor)
     trained.metrics["test"] = found
     if "rows" in found:
         trained.metrics["rows"]["test"] = found["rows"]
@@ -158,7 +151,7 @@ def evaluate(
     if isinstance(source, str | Path) and isinstance(trained_on, str) and _same_file(source, trained_on):
         say(f"{source}: the run was trained on it, so its scores say nothing of new data.")
     result = predictor.evaluate(examples, chosen)
-    _say_notes(predictor)
+    say_notes(predictor)
     return result
 
 
@@ -166,7 +159,7 @@ def labelled(predictor: Predictor, source: Any, **columns: Any) -> Iterable[Any]
     """Data to score a run on; `columns` are settings of how it is read, where they are not those of the training."""
     if source == "-":
         raise UserError("scoring needs a file: standard input does not say which column is the label")
-    settings = _columns(predictor, **columns)
+    settings = settings_with(predictor, **columns)
     return _watched(predictor.trained.record["task"], predictor.show).read(source, "test", settings)
 
 
@@ -199,53 +192,19 @@ def predict(
     task = _watched(run.task, show_progress)
     chosen = options_for(run.task, "predicting", options)
     predictor = load(run, show_progress)
-    settings = _columns(predictor, text_column=text_column, separator=separator, header=header, strict=strict)
-    kept, answer = Keep(tuple(keep), keep_all), partial(predictor.predict, options=chosen)
-    if document is None and text is None:
-        examples = task.read("-" if source is None else source, "test", settings, labelled=False, format=format)
-    else:
-        examples = _given_texts(task, source, document, text)
-        kept = kept or (WITH_NAMES if document is not None else kept)
-    found = carrying(answer, examples, kept) if kept else answer(examples)
-    count = 0
-    show = show_progress and not predictor.counts_itself
-    total = how_many_rows(source if document is None and text is None else examples)
-    with _destination(output, predictor) as write, progress_bar("Predicting", total, show) as advance:
-        for answers in _batched(found):
-            write(answers)
-            count += len(answers)
-            advance(len(answers))
-    if isinstance(output, str | Path) and not kept:
-        predictor.wrote(Path(output))
-    _say_notes(predictor)
-    return count
-
-
-def _given_texts(task: Task, source: Any, document: str | Path | None, text: str | None) -> TextFiles | list[str]:
-    """Documents, or a text that was given itself."""
-    if not task.declaration.reads_texts:
-        what = "--text" if document is None else "--document"
-        raise UserError(f"{what}: an example of {task.name} is more than a text; give a file of examples")
-    if sum(given is not None for given in (source, document, text)) > 1:
-        raise UserError("there are several things to answer: give a file, --document or --text, not two of them")
-    if document is not None:
-        return TextFiles(document)
-    if not text or text.isspace():
-        raise UserError("--text: no word to answer; give a text with some")
-    return [text]
-
-
-def _destination(output: str | Path | TextIO | None, predictor: Predictor) -> AbstractContextManager[Write]:
-    """Where answers go: a file, or as lines to a stream."""
-    if isinstance(output, str | Path):
-        return writing_answers(output, predictor.line)
-    stream = output or sys.stdout
-
-    def write(answers: list[Any]) -> None:
-        write_lines(stream, answers, predictor.line)
-        stream.flush()
-
-    return nullcontext(write)
+    given = {"text_column": text_column, "separator": separator, "header": header, "strict": strict}
+    return answer_all(
+        predictor,
+        lambda source, settings: task.read(source, "test", settings, labelled=False, format=format),
+        source,
+        output,
+        document=document,
+        text=text,
+        settings=settings_with(predictor, **given),
+        options=chosen,
+        keep=Keep(tuple(keep), keep_all),
+        show_progress=show_progress,
+    )
 
 
 def embed(
@@ -264,52 +223,15 @@ def embed(
     run = run if isinstance(run, Run) else open_run(run)
     task = _watched(run.task, show_progress)
     predictor = load(run, show_progress)
-    settings = _columns(predictor, text_column=text_column, separator=separator, header=header, strict=strict)
+    settings = settings_with(predictor, text_column=text_column, separator=separator, header=header, strict=strict)
     examples = task.read(source, "test", settings, labelled=False, format=format)
     vectors = predictor.vectors(examples)
     count = write_vectors(output, vectors, predictor.width, show_progress, ids=predictor.vector_ids(examples))
-    _say_notes(predictor)
+    say_notes(predictor)
     return count, predictor.width
-
-
-def options_for(task: str, verb: str, given: Mapping[str, Any]) -> Any:
-    """The options of a verb (`predicting`, `evaluating`) as a task has them; those of other tasks are refused."""
-    kind = getattr(get_declaration(task), verb)
-    known = options_of(kind)
-    for name, value in given.items():
-        if value is not None and name not in known:
-            raise UserError(f"--{name.replace('_', '-')}: a run of {task} has no use for it; leave it out")
-    return options_given(kind, {name: value for name, value in given.items() if name in known})
 
 
 def _watched(name: str, show_progress: bool) -> Task:
     task = get_task(name)
     task.show = show_progress
     return task
-
-
-def _columns(predictor: Predictor, **given: Any) -> TaskSettings:
-    """The settings of a run, with what is given (not None) of how other data is read."""
-    given = {name: value for name, value in given.items() if value is not None}
-    for name in given:
-        if name not in options_of(type(predictor.settings)):
-            task = predictor.trained.record["task"]
-            raise UserError(f"--{name.replace('_', '-')}: data of {task} has fixed columns; leave it out")
-    return predictor.settings.with_options(**given)
-
-
-def _batched(answers: Iterator[Any]) -> Iterator[list[Any]]:
-    """Some answers at a time; those that are there where standard input pauses, so that nobody waits for them."""
-    some: list[Any] = []
-    for answer in answers:
-        some.append(answer)
-        if len(some) == AT_ONCE or input_pauses():
-            yield some
-            some = []
-    if some:
-        yield some
-
-
-def _say_notes(predictor: Predictor) -> None:
-    for note in predictor.notes():
-        say(note)

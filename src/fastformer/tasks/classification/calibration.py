@@ -5,8 +5,9 @@ import torch
 from scipy.optimize import minimize_scalar
 
 from fastformer.modeling import FastformerForSequenceClassification
+from fastformer.tasks.classification.answers import probabilities
 from fastformer.tasks.classification.data import LabelSpace
-from fastformer.tasks.classification.metrics import log_losses, probabilities
+from fastformer.tasks.classification.metrics import log_losses
 
 PRIOR_TEXTS = 20  # a handful of texts cannot say much: this many speak for leaving the logits as they are
 

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from transformers import PreTrainedConfig
 
 from fastformer.data.keeping import Fields, Keep
 from fastformer.data.opening import reads_once
@@ -25,6 +24,9 @@ from fastformer.data.tables import (
 from fastformer.data.values import is_missing, label_of
 from fastformer.errors import UserError
 from fastformer.surroundings.progress import how_many
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 LabelKind = Literal["single", "multi", "number"]
 AT_ONCE = 4096  # labels that are encoded at a time
@@ -96,7 +98,7 @@ class LabelSpace:
     thresholds: tuple[float, ...] | None = None  # several labels: the probability above which a text has each (or 0.5)
 
     @classmethod
-    def of(cls, kind: LabelKind, config: PreTrainedConfig) -> "LabelSpace":
+    def of(cls, kind: LabelKind, config: "PreTrainedConfig") -> "LabelSpace":
         """What a trained model predicts."""
         names = () if kind == "number" else tuple(config.id2label.values())
         thresholds = config.label_thresholds

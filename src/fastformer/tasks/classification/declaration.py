@@ -97,6 +97,7 @@ Example: `fastformer train classification --train reviews.csv --test held-out.cs
         "probabilities are from how often they are right.",
         predict_help="A classifier writes the label of each text and all probabilities.",
         embed_help="of a classifier its text vectors",
+        light="fastformer.tasks.classification.light:LightClassifier",
         reads_texts=True,
         architectures=("FastformerForSequenceClassification",),
     )

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils import Tags
+from sklearn.utils import Tags, TransformerTags
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
@@ -20,9 +20,9 @@ from fastformer.errors import UserError
 from fastformer.explain import Explanation
 from fastformer.runs.folder import claim_output, open_run
 from fastformer.tasks.base import get_task
+from fastformer.tasks.classification.answers import falling, has_label, probabilities
 from fastformer.tasks.classification.data import LabelKind, LabelSpace, Rows
 from fastformer.tasks.classification.explaining import explain_text
-from fastformer.tasks.classification.metrics import falling, has_label, probabilities
 from fastformer.tasks.classification.predictor import Classifier
 from fastformer.tasks.model import temporary_workspace
 from fastformer.tasks.verbs import save
@@ -70,6 +70,7 @@ class _TextEstimator(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.string = tags.input_tags.one_d_array = True
         tags.input_tags.two_d_array = False
+        tags.transformer_tags = TransformerTags(preserves_dtype=[])  # vectors are float32
         return tags
 
     def save(self, folder: str | Path, overwrite: bool = False) -> None:
@@ -139,6 +140,24 @@ class _TextEstimator(BaseEstimator):
         check_is_fitted(self, "model_")
         logits = list(self._predictor.runner(_checked_texts(texts), self._predictor.logits))
         return np.stack(logits) if logits else np.zeros((0, self._space.size), dtype=np.float32)
+
+    def transform(self, texts: Iterable[str]) -> np.ndarray:
+        """Text vectors (texts, width) of the encoder, float32: as a step of a `Pipeline`, features for the next one."""
+        check_is_fitted(self, "model_")
+        vectors = list(self._predictor.vectors(_checked_texts(texts)))
+        return np.stack(vectors) if vectors else np.zeros((0, self._predictor.width), dtype=np.float32)
+
+    embed = transform
+
+    def fit_transform(self, texts: Sequence[str], y: Sequence[Any], **options: Any) -> np.ndarray:
+        """Train, and give the vectors of the same texts; they fit these texts better than any others."""
+        return self.fit(texts, y, **options).transform(texts)
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of the numbers of a vector, for scikit-learn's `set_output`."""
+        check_is_fitted(self, "model_")
+        name = type(self).__name__.lower()
+        return np.array([f"{name}{number}" for number in range(self._predictor.width)], dtype=object)
 
     def _explain(self, text: str, label: str | None, baseline: str) -> Explanation:
         self._need_run("explained")

@@ -34,10 +34,10 @@ from fastformer.modeling import FastformerForSequenceClassification
 from fastformer.runs.folder import RUN_FILE, Run
 from fastformer.surroundings.files import writing_text
 from fastformer.tasks.base import Service
+from fastformer.tasks.classification.answers import describe, falling
 from fastformer.tasks.classification.data import LabelSpace
 from fastformer.tasks.classification.declaration import Explaining
-from fastformer.tasks.classification.metrics import falling
-from fastformer.tasks.classification.predictor import Classifier, describe
+from fastformer.tasks.classification.predictor import Classifier
 from fastformer.tasks.verbs import load
 
 LONGEST_SERVED = 100_000  # characters: gradients take many times the memory of an answer

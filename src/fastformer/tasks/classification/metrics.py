@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import expit, softmax
 from sklearn.metrics import accuracy_score, f1_score, mean_absolute_error, mean_squared_error, r2_score
 
 from fastformer.errors import diverged
+from fastformer.tasks.classification.answers import has_label, probabilities
 from fastformer.tasks.classification.data import LabelKind, LabelSpace
 
 FEW = 1000  # held-out texts
@@ -22,22 +22,6 @@ def best_metric(kind: LabelKind, texts: int) -> str:
     if kind == "single":
         return "negative_log_loss" if texts < FEW else "accuracy_and_macro_f"
     return {"multi": "micro_f", "number": "negative_mse"}[kind]
-
-
-def probabilities(space: LabelSpace, logits: np.ndarray) -> np.ndarray:
-    """Class probabilities (texts, classes): they sum to 1 for one label per text, stand alone for several."""
-    logits = logits.astype(np.float64)
-    return softmax(logits, axis=-1) if space.kind == "single" else expit(logits)
-
-
-def falling(chances: np.ndarray) -> np.ndarray:
-    """Places of the classes by falling probability (along the last axis); of equal ones the first comes first."""
-    return np.argsort(-chances, axis=-1, kind="stable")
-
-
-def has_label(space: LabelSpace, chances: np.ndarray) -> np.ndarray:
-    """Which labels a text has, by their probabilities (…, labels), where it may have several."""
-    return chances > (0.5 if space.thresholds is None else np.array(space.thresholds))
 
 
 def scores(

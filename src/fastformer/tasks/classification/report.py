@@ -19,8 +19,8 @@ from fastformer.errors import UserError, extra
 from fastformer.surroundings.files import write_json, writing_aside, writing_text
 from fastformer.surroundings.markdown import markdown_table
 from fastformer.surroundings.plotting import OURS, style
+from fastformer.tasks.classification.answers import has_label, probabilities
 from fastformer.tasks.classification.data import LabelSpace
-from fastformer.tasks.classification.metrics import has_label, probabilities
 
 SCORES = ("precision", "recall", "f1")
 DETAILS = ("classes", "residuals")  # what `details` may add to the scores of a run

@@ -28,8 +28,9 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from fastformer.modeling.heads import with_doubt
+from fastformer.tasks.classification.answers import probabilities
 from fastformer.tasks.classification.data import LabelSpace
-from fastformer.tasks.classification.metrics import log_losses, probabilities
+from fastformer.tasks.classification.metrics import log_losses
 from fastformer.tasks.classification.ngrams import WORTH, value_of
 
 SURE = 3.0  # standard errors

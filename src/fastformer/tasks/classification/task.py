@@ -19,6 +19,7 @@ from fastformer.engine.settings import settled
 from fastformer.engine.warm_start import kind_of, pair_rows_of, table_rate, tokenizer_of, warm_start
 from fastformer.errors import UserError
 from fastformer.modeling import FastformerConfig, FastformerForSequenceClassification
+from fastformer.runs.folder import round_tables
 from fastformer.surroundings.progress import say
 from fastformer.tasks.base import Card, Parts, Shown, Task
 from fastformer.tasks.classification.calibration import cross_calibrated, divide_logits, temperature
@@ -191,6 +192,7 @@ class Classification(Task[ClassificationSettings, ClassificationParts]):
         """
         space = parts.space
         parts.scale.fold_into(model)
+        round_tables(model)
         labels = parts.scale.undo(parts.validating.labels)
         logits = outputs_of(
             parts.validating, parts.tokenizer.pad_token_id, lambda **inputs: model.eval()(**inputs).logits
@@ -255,6 +257,7 @@ class Classification(Task[ClassificationSettings, ClassificationParts]):
             best_metric="done",
             shown=None,
         )
+        round_tables(model)
         return model
 
     # ---- a trained model -------------------------------------------------------------------------------------------

@@ -1,0 +1,180 @@
+"""Answering: what `predict` does once there is a predictor, for every task, and without importing PyTorch.
+
+An export needs neither PyTorch nor transformers, whose imports take longer than most answers. `predict` here asks the
+task for a light predictor of it, and falls back to `verbs.predict` where there is none.
+"""
+
+import importlib
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any, TextIO
+
+from fastformer.data.answers import Write, check_ending, write_lines, writing_answers
+from fastformer.data.keeping import Keep, carrying
+from fastformer.data.row_counts import how_many_rows
+from fastformer.data.standard_input import input_pauses
+from fastformer.data.text_files import WITH_NAMES, TextFiles
+from fastformer.engine.settings import TaskSettings, options_given, options_of
+from fastformer.errors import UserError
+from fastformer.surroundings.progress import progress_bar, say
+from fastformer.tasks.base import Declaration, LightPredictor, Predictor, declared, get_declaration
+
+AT_ONCE = 256  # answers between two moves of the progress bar
+
+
+def predict(
+    run: str | Path,
+    source: Any = None,
+    output: str | Path | TextIO | None = None,
+    *,
+    document: str | Path | None = None,
+    text: str | None = None,
+    text_column: str | None = None,
+    format: Any = None,
+    separator: str | None = None,
+    header: bool | None = None,
+    strict: bool | None = None,
+    keep: tuple[str, ...] = (),
+    keep_all: bool = False,
+    show_progress: bool = True,
+    **options: Any,
+) -> int:
+    """`verbs.predict`, without PyTorch where the run can do without."""
+    given: dict[str, Any] = {"text_column": text_column, "separator": separator, "header": header, "strict": strict}
+    texts: dict[str, Any] = {"document": document, "text": text, "show_progress": show_progress}
+    predictor = light_predictor(run)
+    if predictor is None:
+        from fastformer.tasks.verbs import predict
+
+        return predict(run, source, output, **given, **texts, format=format, keep=keep, keep_all=keep_all, **options)
+    if isinstance(output, str | Path):
+        check_ending(output)
+    predictor.show = show_progress
+    return answer_all(
+        predictor,
+        lambda source, settings: predictor.read(source, settings, format),
+        source,
+        output,
+        **texts,
+        settings=settings_with(predictor, **given),
+        options=options_for(predictor.task, "predicting", options),
+        keep=Keep(keep, keep_all),
+    )
+
+
+def light_predictor(run: str | Path) -> LightPredictor | None:
+    """A predictor of an export that needs neither PyTorch nor transformers; None where there is none."""
+    try:
+        record = json.loads((Path(run) / "run.json").read_text(encoding="utf-8"))
+        light = declared()[record["task"]].light if "export" in record else None
+    except (OSError, ValueError, KeyError, TypeError):  # whoever opens it next says what is wrong
+        return None
+    if light is None:
+        return None
+    module, _, name = light.partition(":")
+    return getattr(importlib.import_module(module), name).open(Path(run), record)
+
+
+def answer_all(
+    predictor: Predictor,
+    read: Callable[[Any, Any], Iterable[Any]],
+    source: Any,
+    output: str | Path | TextIO | None,
+    *,
+    document: str | Path | None,
+    text: str | None,
+    settings: TaskSettings,
+    options: Any,
+    keep: Keep,
+    show_progress: bool,
+) -> int:
+    """Write an answer per example of a source, of documents or of a text; return how many. See `verbs.predict`."""
+    answer = partial(predictor.predict, options=options)
+    if document is None and text is None:
+        examples = read("-" if source is None else source, settings)
+    else:
+        examples = _given_texts(get_declaration(predictor.task), source, document, text)
+        keep = keep or (WITH_NAMES if document is not None else keep)
+    found = carrying(answer, examples, keep) if keep else answer(examples)
+    count = 0
+    show = show_progress and not predictor.counts_itself
+    total = how_many_rows(source if document is None and text is None else examples)
+    with _destination(output, predictor) as write, progress_bar("Predicting", total, show) as advance:
+        for answers in _batched(found):
+            write(answers)
+            count += len(answers)
+            advance(len(answers))
+    if isinstance(output, str | Path) and not keep:
+        predictor.wrote(Path(output))
+    say_notes(predictor)
+    return count
+
+
+def _given_texts(
+    task: Declaration, source: Any, document: str | Path | None, text: str | None
+) -> TextFiles | list[str]:
+    """Documents, or a text that was given itself."""
+    if not task.reads_texts:
+        what = "--text" if document is None else "--document"
+        raise UserError(f"{what}: an example of {task.name} is more than a text; give a file of examples")
+    if sum(given is not None for given in (source, document, text)) > 1:
+        raise UserError("there are several things to answer: give a file, --document or --text, not two of them")
+    if document is not None:
+        return TextFiles(document)
+    if not text or text.isspace():
+        raise UserError("--text: no word to answer; give a text with some")
+    return [text]
+
+
+def _destination(output: str | Path | TextIO | None, predictor: Predictor) -> AbstractContextManager[Write]:
+    """Where answers go: a file, or as lines to a stream."""
+    if isinstance(output, str | Path):
+        return writing_answers(output, predictor.line)
+    stream = output or sys.stdout
+
+    def write(answers: list[Any]) -> None:
+        write_lines(stream, answers, predictor.line)
+        stream.flush()
+
+    return nullcontext(write)
+
+
+def options_for(task: str, verb: str, given: Mapping[str, Any]) -> Any:
+    """The options of a verb (`predicting`, `evaluating`) as a task has them; those of other tasks are refused."""
+    kind = getattr(get_declaration(task), verb)
+    known = options_of(kind)
+    for name, value in given.items():
+        if value is not None and name not in known:
+            raise UserError(f"--{name.replace('_', '-')}: a run of {task} has no use for it; leave it out")
+    return options_given(kind, {name: value for name, value in given.items() if name in known})
+
+
+def settings_with(predictor: Predictor, **given: Any) -> TaskSettings:
+    """The settings of a run, with what is given (not None) of how other data is read."""
+    given = {name: value for name, value in given.items() if value is not None}
+    for name in given:
+        if name not in options_of(type(predictor.settings)):
+            raise UserError(f"--{name.replace('_', '-')}: data of {predictor.task} has fixed columns; leave it out")
+    return predictor.settings.with_options(**given)
+
+
+def _batched(answers: Iterator[Any]) -> Iterator[list[Any]]:
+    """Some answers at a time; those that are there where standard input pauses, so that nobody waits for them."""
+    some: list[Any] = []
+    for answer in answers:
+        some.append(answer)
+        if len(some) == AT_ONCE or input_pauses():
+            yield some
+            some = []
+    if some:
+        yield some
+
+
+def say_notes(predictor: Predictor) -> None:
+    """What is said once all is answered."""
+    for note in predictor.notes():
+        say(note)
