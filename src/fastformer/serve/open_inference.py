@@ -143,7 +143,7 @@ def routes(models: Mapping[str, ServedModel], is_ready: Any) -> APIRouter:
         return JSONResponse({"name": name, "ready": ready}, 200 if ready else 503)
 
     @router.post("/models/{name}/infer", summary="Answer tensors", response_model=None)
-    async def infer_route(name: str, body: Annotated[Infer, Body(openapi_examples=example)]) -> dict[str, Any]:
+    async def infer_route(name: str, body: Annotated[Infer, Body(openapi_examples=example)]) -> JSONResponse:
         """An output per field of the answers, and `vector` where it is asked for."""
         model = find(models, name)
         examples = examples_of(body.inputs)
@@ -170,11 +170,12 @@ def routes(models: Mapping[str, ServedModel], is_ready: Any) -> APIRouter:
             if missing := [one for one in asked if one not in named]:
                 raise Failure(422, "Validation", f"no output {missing[0]!r}; there is: {', '.join(named)}")
             outputs = [named[one] for one in dict.fromkeys(asked)]
-        return {
+        content = {
             "model_name": name,
             "model_version": "1",
             **({} if body.id is None else {"id": body.id}),
             "outputs": outputs,
         }
+        return JSONResponse(content)
 
     return router

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from fastformer.serve.failures import Failure, invalid
@@ -36,7 +37,7 @@ def routes(models: Mapping[str, ServedModel]) -> APIRouter:
     example = {"one": {"value": {"model": next(iter(models)), "input": "A text."}}}
 
     @router.post("/embeddings", summary="Vectors of texts, as OpenAI has them", response_model=None)
-    async def embeddings_route(body: Annotated[Embeddings, Body(openapi_examples=example)]) -> dict[str, Any]:
+    async def embeddings_route(body: Annotated[Embeddings, Body(openapi_examples=example)]) -> JSONResponse:
         """Vectors of length 1, one per text, in order."""
         model = find(models, body.model)
         if not model.has_vectors:
@@ -49,12 +50,13 @@ def routes(models: Mapping[str, ServedModel]) -> APIRouter:
         else:
             written = vectors.tolist()
         count = sum(await model.lengths([body.input] if isinstance(body.input, str) else body.input))
-        return {
+        content = {
             "object": "list",
             "model": model.name,
             "data": [{"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(written)],
             "usage": {"prompt_tokens": count, "total_tokens": count},
         }
+        return JSONResponse(content)
 
     @router.get("/models", summary="The models that are served", response_model=None)
     async def models_route() -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body
-from fastapi.responses import HTMLResponse, StreamingResponse
+from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from fastformer.serve.failures import Failure, too_large
@@ -57,7 +57,7 @@ def _add(router: APIRouter, model: ServedModel, service: Service) -> None:
             return HTMLResponse(await model.show(name, request))
         if form[_STREAM]:
             return await _streamed(model, name, request)
-        return await model.ask(name, request)
+        return JSONResponse(await model.ask(name, request))
 
     summary = service.help.split("\n", 1)[0].rstrip(".")
     about: dict[str, Any] = {"summary": summary, "description": service.help}

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Body
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from fastformer.data.spans import place_tokens
@@ -192,13 +193,13 @@ def routes(model: ServedModel) -> APIRouter:
     examples = {"one": {"value": one}, "a list": {"value": two}}
 
     @router.post("/predict", summary="Predict", response_model=None)
-    async def predict_route(body: Annotated[Predict, Body(openapi_examples=examples)]) -> Any:
+    async def predict_route(body: Annotated[Predict, Body(openapi_examples=examples)]) -> JSONResponse:
         """The answer to each input. Labels come with their probabilities, the likeliest first.
 
         A single input has a single answer; a list of inputs has a list of answers, in order.
         """
         answers, many = await predict(model, body)
-        return answers if many else answers[0]
+        return JSONResponse(answers if many else answers[0])  # FastAPI would look at every number of it
 
     if model.has_vectors:
         of_text = sample if isinstance(sample, str) else "A text."
@@ -206,10 +207,10 @@ def routes(model: ServedModel) -> APIRouter:
         @router.post("/embed", summary="Vectors of texts", response_model=None)
         async def embed_route(
             body: Annotated[Embed, Body(openapi_examples={"one": {"value": {"inputs": of_text}}})],
-        ) -> list[list[float]]:
+        ) -> JSONResponse:
             """A list of vectors, one per input, in order."""
             vectors = await embed(model, body.inputs, body.truncate, body.normalize)
-            return vectors.tolist()
+            return JSONResponse(vectors.tolist())
 
         query = {"query": of_text, "texts": [of_text, "Something else."]}
 
