@@ -84,7 +84,7 @@ def test_features_by_hand():
     expected[[5, 6, *pairs]] = idf * (1 + np.log([3, 2, 2, 2]))
     expected /= np.linalg.norm(expected)
     np.testing.assert_allclose(row[: features.words_and_pairs], expected[features.used], rtol=1e-5)
-    assert features.grams.shape[1] == 0  # an n-gram of one text alone is left out
+    assert features.characters.of_words.shape[1] == 0  # an n-gram of one text alone is left out
     assert features.rows[[2]].nnz == 0
 
 
@@ -94,11 +94,11 @@ def test_characters_of_words_that_share_them():
     texts.texts.offsets = np.array([0, 2, 3])
     features = ngrams.Features(texts, [" ab ", " abc ", "ab"], BUCKETS)
     shared = {" a", " ab", "ab"}  # n-grams of two texts, idf 1
-    assert features.grams.shape == (3, len(shared))
+    assert features.characters.of_words.shape == (3, len(shared))
     characters = features.rows[:, features.words_and_pairs :].toarray()
     np.testing.assert_allclose(characters, 1 / np.sqrt(3), rtol=1e-6)  # the count of the word cancels
-    np.testing.assert_allclose(features.squares, [3, 3, 1])  # a piece has no space before it
-    np.testing.assert_allclose(features.shared, np.sqrt([3, 3, 1 / 3]), rtol=1e-6)  # all point the same way
+    np.testing.assert_allclose(features.characters.squares, [3, 3, 1])  # a piece has no space before it
+    np.testing.assert_allclose(features.characters.shared, np.sqrt([3, 3, 1 / 3]), rtol=1e-6)  # all point the same way
 
 
 @pytest.mark.parametrize("counted", [True, False])
@@ -186,6 +186,78 @@ def test_places_along_directions_are_no_counts():
     rows = sparse.csr_array(np.array([[1, 0, 0.3], [0, 1, -0.2]], np.float32))
     loud = ngrams._telling(rows, np.array([0, 1]), places=1)
     assert loud[2] / loud[0] == pytest.approx(1 / np.cbrt(np.log(2)), rel=1e-5)
+
+
+def with_meanings(texts: Subset) -> ngrams.Features:
+    """Words 1 to 3 and 4 to 6 mean what is opposite; nothing is known of the others."""
+    meanings = np.zeros((len(WORDS), 4), np.float32)
+    meanings[1:4, 0], meanings[4:7, 0], meanings[7:30, 1] = 1, -1, 0.3
+    return ngrams.Features(texts, WORDS, BUCKETS, meanings)
+
+
+@pytest.mark.parametrize("loudness", [1.0, 2.0, 0.0])
+def test_the_model_knows_what_words_mean(loudness):
+    texts = make_texts()
+    features = with_meanings(texts).louder(loudness)
+    assert (features.meanings is None) == (loudness == 0)
+    channel = NgramChannel(len(WORDS), BUCKETS, 3, meanings=features.meanings is not None)
+    weights = ngrams.fit_machines(features, texts.labels, 3, C=1.0)
+    features.fill(channel, weights)
+    np.testing.assert_allclose(channel(*padded(texts)).numpy(), weights(features.rows), atol=1e-4)
+    config = FastformerConfig(vocab_size=len(WORDS), hidden_size=8, num_attention_heads=2, num_labels=3)
+    channel.describe(config)
+    again = NgramChannel.of(config)
+    again.load_state_dict(channel.state_dict())
+    assert torch.equal(again(*padded(texts)), channel(*padded(texts)))
+
+
+def test_a_word_that_no_text_had_counts_by_its_meaning():
+    """Words 1 and 2 tell the classes apart; 3 means what 1 means and is in no text."""
+    texts = make_texts(40, classes=2)
+    tokens = [np.array([10, 11, 1 + label]) for label in texts.labels]
+    texts.texts.tokens, texts.texts.offsets = np.concatenate(tokens).astype(np.int32), np.arange(0, 121, 3)
+    meanings = np.zeros((len(WORDS), 2), np.float32)
+    meanings[[1, 3]], meanings[2] = (1, 0), (0, 1)
+    features = ngrams.Features(texts, WORDS, BUCKETS, meanings)
+    channel = NgramChannel(len(WORDS), BUCKETS, 2, meanings=True)
+    features.fill(channel, ngrams.fit_machines(features, texts.labels, 2, C=1.0))
+    unseen = torch.tensor([[10, 11, 3]])
+    assert channel(unseen, torch.ones_like(unseen, dtype=torch.bool)).argmax() == 0
+    channel.meanings.zero_()
+    alone = channel(unseen, torch.ones_like(unseen, dtype=torch.bool))
+    assert alone.softmax(dim=-1)[0, 0] < 0.7  # its letters alone say little
+
+
+def test_effects_of_meanings_are_those_of_a_gradient():
+    texts = make_texts()
+    features = with_meanings(texts)
+    channel = NgramChannel(len(WORDS), BUCKETS, 3, meanings=True)
+    features.fill(channel, ngrams.fit_machines(features, texts.labels, 3, C=1.0))
+    ids = torch.tensor([12, 1, 5])
+    without = channel.token_effects(ids)
+    kept, channel.meanings = channel.meanings, None
+    rows, difference = kept[ids], without - channel.token_effects(ids)
+
+    def logits(weights):
+        length = ((weights @ rows[:, -2]) ** 2 + weights**2 @ rows[:, -1]).sqrt()
+        return weights @ rows[:, :-2] / length
+
+    torch.testing.assert_close(difference, torch.autograd.functional.jacobian(logits, torch.ones(3)).T)
+
+
+def test_how_loud_meanings_are_is_chosen_by_what_it_gains(monkeypatch):
+    texts = make_texts()
+    features, values = with_meanings(texts), {0.5: 0.5, 0.0: 0.9, 1.0: 0.6, 2.0: 0.6}
+    heard: list[float] = []
+
+    def value_of(scores, labels):
+        heard.append(0)
+        return list(values.values())[max(0, len(heard) - len(ngrams.GRID))]
+
+    monkeypatch.setattr(ngrams, "value_of", value_of)
+    choice = ngrams.choose(features, texts.labels, 3, 0, lambda steps: None)
+    assert choice.loudness == 0.0
+    assert choice.tried["meanings 0"] == 0.9
 
 
 def test_out_of_fold_scores_have_not_seen_their_text():

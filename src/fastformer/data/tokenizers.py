@@ -12,7 +12,7 @@ import copy
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -68,6 +68,7 @@ def train_tokenizer(
     vocab_size: int,
     min_frequency: int = 2,
     lowercase: bool = True,
+    further: Callable[[Mapping[str, int]], Sequence[str]] | None = None,
 ) -> TokenizersBackend:
     """Train a tokenizer on `texts`, read once and never held in memory together.
 
@@ -75,6 +76,7 @@ def train_tokenizer(
     vocab_size: most tokens to keep, the three special ones included; the frequent win.
     min_frequency: a word (`bpe`: a pair to merge) seen less often is left out, so that [UNK] is seen in training.
     lowercase: for `word`, `pieces` and `nltk`; `bpe` keeps the text as it is.
+    further: for `pieces`: given how often each word is in the texts, which more to keep where there is room.
     """
     if kind not in KINDS:
         raise UserError(f"unknown tokenizer {kind!r}; choose {', '.join(KINDS[:-1])} or {KINDS[-1]}")
@@ -115,21 +117,24 @@ def train_tokenizer(
     backend.train_from_iterator(batches, trainer)
     if kind == "pieces":
         counts = json.loads(trainer.__getstate__())["WordLevelTrainer"]["words"]
-        backend.model = _words_and_pieces(counts, vocab_size, min_frequency)
+        backend.model = _words_and_pieces(counts, vocab_size, min_frequency, () if further is None else further(counts))
     if backend.get_vocab_size() < smallest:
         raise UserError(f"no word of the texts occurs {min_frequency} times; give more text")
     return tokenizer_class(tokenizer_object=backend, **settings)
 
 
-def _words_and_pieces(counts: dict[str, int], vocab_size: int, min_frequency: int) -> models.WordPiece:
-    """Frequent words whole, then the commonest pieces of the rare ones.
+def _words_and_pieces(
+    counts: dict[str, int], vocab_size: int, min_frequency: int, further: Sequence[str] = ()
+) -> models.WordPiece:
+    """Frequent words whole, then further words, then the commonest pieces of the rare ones.
 
     A word that is not among them is read from the left, the longest piece first. So a model trained on these texts has
     met pieces (in the rare words), and a word that it never met still says something.
     """
     frequent = [word for word, count in counts.items() if count >= min_frequency]
     # Words of one count in the order of the alphabet: the same vocabulary on every machine.
-    frequent = sorted(frequent, key=lambda word: (-counts[word], word))[: vocab_size - len(SPECIAL_TOKENS)]
+    frequent = sorted(frequent, key=lambda word: (-counts[word], word))
+    frequent = [*dict.fromkeys((*frequent, *further))][: vocab_size - len(SPECIAL_TOKENS)]
     rare = sorted(counts.keys() - set(frequent))
     every = max(1, len(rare) // _RARE_WORDS)  # a sample will do
     pieces: Counter[str] = Counter()

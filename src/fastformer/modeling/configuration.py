@@ -30,6 +30,7 @@ class FastformerConfig(PreTrainedConfig):
         feed_forward: whether a layer has a feed-forward block after the mixer.
         residual: whether the mixer and the feed-forward block are added to their input.
         pooling: how token vectors become one text vector: `additive` attention, `mean` or `first`.
+        pooling_size: inner width of additive pooling (`None`: `hidden_size`, as the paper).
         hidden_act: activation of the feed-forward block.
         hidden_dropout_prob: dropout after the embedding, the mixer and the feed-forward block.
         classifier_dropout: dropout before a classification head (`None`: `hidden_dropout_prob`).
@@ -44,6 +45,7 @@ class FastformerConfig(PreTrainedConfig):
         ngram_form: what the channel reads: `present`, words and pairs, each once, or `counted`, how often a text has
             them, and the characters of its words.
         ngram_buckets: rows of the channel's table of word pairs (0: as many as `bigram_buckets`).
+        ngram_meanings: whether the channel also knows what words mean, beside how they are written.
         ngram_only: the channel answers alone; the encoder is not run.
         label_thresholds: several labels per text: the probability above which a text has each label (`None`: 0.5).
             The model itself does not use them: whoever answers with labels does.
@@ -96,6 +98,7 @@ class FastformerConfig(PreTrainedConfig):
     feed_forward: bool = True
     residual: bool = True
     pooling: Literal["additive", "mean", "first"] = "additive"
+    pooling_size: int | None = None
     hidden_act: str = "gelu"
     hidden_dropout_prob: float = 0.1
     classifier_dropout: float | None = None
@@ -106,6 +109,7 @@ class FastformerConfig(PreTrainedConfig):
     ngram_channel: bool = False
     ngram_form: Literal["present", "counted"] = "present"
     ngram_buckets: int = 0
+    ngram_meanings: bool = False
     ngram_only: bool = False
     doubt: float = 0.0
     label_thresholds: list[float] | None = None

@@ -31,7 +31,7 @@ class NgramChannel(nn.Module):
 
         s = Σ_j φ_j a_j / √(Σ_j φ_j² q_j)        φ_j = 1 + log n_j        a_j = idf_j w_j        q_j = idf_j²
 
-    which is a linear classifier w on TF-IDF features of length 1. The logits are the sum of two blocks and a bias:
+    which is a linear classifier w on TF-IDF features of length 1. The logits are the sum of these blocks and a bias:
 
     - words and hashed word pairs;
     - characters. With G_wg how often the word w has the n-gram of characters g, counts are taken of words and not of
@@ -41,11 +41,14 @@ class NgramChannel(nn.Module):
 
         ‖Σ_w φ_w x_w‖² ≈ (Σ_w φ_w r_w)² + Σ_w φ_w² (‖x_w‖² - r_w²)
 
+    - meanings, where there are any: the same, with x_w a vector that is known of each word from elsewhere, and the
+      scores a_w = x_w · w.
+
     This is hard to beat on small data. `ngram_form="present"` is the older form: φ_j = 1, no characters. Nothing here
     is trained by gradients: `tasks.classification.ngrams` fits the tables.
     """
 
-    def __init__(self, words: int, buckets: int, labels: int, counted: bool = True):
+    def __init__(self, words: int, buckets: int, labels: int, counted: bool = True, meanings: bool = False):
         super().__init__()
         self.counted = counted
         table = torch.zeros(words + 1, labels + 1)  # a row is (a_j, q_j); the last one is padding's
@@ -53,19 +56,26 @@ class NgramChannel(nn.Module):
         self.register_buffer("pairs", torch.zeros(buckets, labels + 1))
         # A row is (a_w, r_w, ‖x_w‖² - r_w²).
         self.register_buffer("characters", torch.zeros(words + 1, labels + 2) if counted else None)
+        self.register_buffer("meanings", torch.zeros(words + 1, labels + 2) if meanings else None)
         self.register_buffer("bias", torch.zeros(labels))
 
     @classmethod
     def of(cls, config: FastformerConfig) -> "NgramChannel":
         """The channel that a configuration asks for, all zeros."""
         buckets = config.ngram_buckets or config.bigram_buckets
-        return cls(config.vocab_size, buckets, config.num_labels, config.ngram_form == "counted")
+        return cls(config.vocab_size, buckets, config.num_labels, config.ngram_form == "counted", config.ngram_meanings)
 
     def describe(self, config: FastformerConfig) -> None:
         """Write into a configuration what this channel is."""
         config.ngram_channel = True
         config.ngram_form = "counted" if self.counted else "present"
         config.ngram_buckets = len(self.pairs)
+        config.ngram_meanings = self.meanings is not None
+
+    @property
+    def of_words(self) -> list[Tensor]:
+        """The tables of what words have in common, each a block of its own."""
+        return [table for table in (self.characters, self.meanings) if table is not None]
 
     @torch.no_grad()
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
@@ -77,8 +87,8 @@ class NgramChannel(nn.Module):
         read = _read_on_cpu if on_cpu else _read
         of_words, of_pairs = read(words, len(self.words), self.counted), read(pairs, len(self.pairs), self.counted)
         scores = _of_length_1(of_words(self.words) + of_pairs(self.pairs))
-        if self.characters is not None:
-            scores = scores + _of_length_1(of_words(self.characters), shared=True)
+        for table in self.of_words:
+            scores = scores + _of_length_1(of_words(table), shared=True)
         return scores + self.bias
 
     @torch.no_grad()
@@ -94,8 +104,8 @@ class NgramChannel(nn.Module):
         pairs = bigram_rows(ids[None], torch.ones_like(ids, dtype=torch.bool)[None], len(self.pairs))[0, 1:]
         word, pair = (_Found(found, self.counted) for found in (ids, pairs))
         of_words, of_pairs = _effects((word, self.words), (pair, self.pairs))
-        if self.characters is not None:
-            of_words = of_words + _effects((word, self.characters), shared=True)[0]
+        for table in self.of_words:
+            of_words = of_words + _effects((word, table), shared=True)[0]
         return of_words + F.pad(of_pairs, (0, 0, 1, 0)) + F.pad(of_pairs, (0, 0, 0, 1))
 
     def scale(self, factor: float) -> None:
@@ -103,8 +113,8 @@ class NgramChannel(nn.Module):
         self.bias *= factor
         for table in (self.words, self.pairs):
             table[:, :-1] *= factor
-        if self.characters is not None:
-            self.characters[:, :-2] *= factor
+        for table in self.of_words:
+            table[:, :-2] *= factor
 
 
 class _Found:

@@ -16,8 +16,9 @@ class AdditivePooling(nn.Module):
 
     def __init__(self, config):
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.score = nn.Linear(config.hidden_size, 1)
+        inner = config.pooling_size or config.hidden_size
+        self.dense = nn.Linear(config.hidden_size, inner)
+        self.score = nn.Linear(inner, 1)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Pool `x` (batch, length, width) to (batch, width); zeros for a row with no real token."""
@@ -29,7 +30,7 @@ class AdditivePooling(nn.Module):
         return _softmax(scores.to(_at_least_float32(x)), mask)
 
     def mapped_weights(self, x: Tensor, mask: Tensor, token_map: Tensor, offset: Tensor) -> Tensor:
-        """`weights` of tokens M x + c that are not there, given 2WM (batch or 1, width, width) and 2(Wc + b)."""
+        """`weights` of tokens M x + c that are not there, given 2WM (batch or 1, inner, width) and 2(Wc + b)."""
 
         def scores(part: Part) -> Tensor:
             rows, _ = part

@@ -17,6 +17,7 @@ from fastformer.surroundings.progress import progress_bar, say
 from fastformer.tasks.classification import ngrams
 from fastformer.tasks.classification.data import LabelSpace
 from fastformer.tasks.classification.stacking import Blend, Unseen, losses_of_both, loudness
+from fastformer.tasks.encoder.words import Meanings
 
 
 def can_fit_channel(space: LabelSpace) -> bool:
@@ -56,6 +57,7 @@ def fit_channel(
     seed: int,
     show_progress: bool,
     balanced: bool = False,
+    known: Meanings | None = None,
 ) -> Stacked:
     """Fit a channel for a trained encoder, whose logits of the held-out texts are `encoder`.
 
@@ -64,9 +66,11 @@ def fit_channel(
     that gives unseen scores, of all texts: the more there are, the surer is how much the channel can be trusted.
 
     With `unlabelled` texts the channel also learns from directions in which those differ, if that is better on texts
-    that the machines have not seen. `balanced` is whether every class counts the same.
+    that the machines have not seen. `balanced` is whether every class counts the same (`--class-weight`).
+    `known` is what words mean, learned from other texts: it tells of words that the labelled ones do not have.
     """
     words = ngrams.word_strings(tokenizer.get_vocab(), vocab_size, tokenizer.all_special_ids)
+    meanings = None if known is None else known.of([word.strip() if word.startswith(" ") else "" for word in words])
     labelled = everything or training
 
     def that_fit(texts: Subset) -> Subset:
@@ -77,15 +81,16 @@ def fit_channel(
 
     def features(texts: Subset, further: Subset | None) -> ngrams.Features:
         if further is None:
-            return ngrams.Features(texts, words, ngrams.pair_buckets(labelled, space.size))
+            return ngrams.Features(texts, words, ngrams.pair_buckets(labelled, space.size), meanings)
         found = ngrams.Features(
-            Joined(texts, further), words, ngrams.pair_buckets(Joined(labelled, further), space.size)
+            Joined(texts, further), words, ngrams.pair_buckets(Joined(labelled, further), space.size), meanings
         )
         return found.along(ngrams.DIRECTIONS, seed, len(texts))
 
-    def fitted(found: ngrams.Features, labels: np.ndarray, C: float) -> NgramChannel:
-        channel = NgramChannel(vocab_size, found.buckets, space.size)
-        found.fill(channel, ngrams.fit_machines(found, labels, space.size, C))
+    def fitted(found: ngrams.Features, labels: np.ndarray, choice: ngrams.Choice) -> NgramChannel:
+        found = found.louder(choice.loudness)
+        channel = NgramChannel(vocab_size, found.buckets, space.size, meanings=found.meanings is not None)
+        found.fill(channel, ngrams.fit_machines(found, labels, space.size, choice.C))
         advance(1)
         return channel
 
@@ -93,8 +98,9 @@ def fit_channel(
         """A channel fitted to `some` texts, and scores of the texts that it is judged by, which it has not seen."""
         found = features(some, further)
         choice = ngrams.choose(found, some.labels, space.size, seed, advance)
-        channel = fitted(found, some.labels, choice.C)
+        channel = fitted(found, some.labels, choice)
         if crossed:
+            found = found.louder(choice.loudness)
             scores = ngrams.cross_fit(found, some.labels, space.size, choice.C, ngrams.FOLDS, seed)
             advance(1)
             return channel, choice, scores[order]
@@ -111,7 +117,8 @@ def fit_channel(
     # First those that the encoder speaks of.
     labels = everything.labels[order] if everything is not None and crossed else held_out.labels
     attempts = 1 if unlabelled is None else 2
-    steps = attempts * (len(ngrams.GRID) + 1) + (attempts if crossed else 1)
+    tries = len(ngrams.GRID) + (0 if meanings is None else len(ngrams.LOUDNESSES) - 1)
+    steps = attempts * (tries + 1) + (attempts if crossed else 1)
     with progress_bar("Fitting n-grams", total=steps, show=show_progress) as advance, torch.no_grad():
         further = None
         channel, choice, scores = attempt(None)
@@ -130,11 +137,11 @@ def fit_channel(
             some = that_fit(everything)
             if unlabelled is not None and further is not None:
                 further = ngrams.beside(some, Subset(unlabelled, np.arange(len(unlabelled))), seed)
-            channel = fitted(features(some, further), some.labels, choice.C)
+            channel = fitted(features(some, further), some.labels, choice)
     usual = loudness(space, choice.scores, choice.labels)
     unseen = Unseen(space, scores, encoder, labels, usual, balanced)
     chosen, logits = unseen.blend(), unseen.cross_blended()
-    about = {"C": choice.C, "tried": choice.tried, "weights": asdict(chosen), **helped}
+    about = {"C": choice.C, "meanings": choice.loudness, "tried": choice.tried, "weights": asdict(chosen), **helped}
     return Stacked(channel, chosen, logits, about)
 
 

@@ -16,13 +16,18 @@ class ClassificationSettings(TextSettings):
 
     label_column: str | None = option(None, LABEL_COLUMN_HELP, place="data")
     regression: bool = option(False, "Labels are numbers, not classes.")
-    init: str | None = option(None, INIT_HELP, place="record")
+    init: str | None = option(
+        None,
+        INIT_HELP + " Without it a classifier knows English words from the shipped encoder; `none` switches that off.",
+        place="record",
+    )
     class_weight: str | None = option(
         None,
         "balanced: every class counts the same, however rare; better recall of rare ones, less accuracy. "
         "For one label per text.",
     )
     ngrams: bool = False  # put the n-gram channel beside the encoder (ngrams.py)
+    meanings: bool = False  # the channel knows what words mean from other texts (engine/meanings.py)
     adapt_init: bool = True  # fit what --init gives to the data (warm_start.py); the paper takes GloVe as it is
 
 

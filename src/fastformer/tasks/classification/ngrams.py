@@ -33,6 +33,7 @@ CHOOSING_FOLDS = 3
 CROSSED_TEXTS, FOLDS = 3000, 10  # of so few texts all are scored by cross-validation
 WORTH = 0.005
 GRID = (0.1, 0.3, 1.0, 3.0)  # of C
+LOUDNESSES = (0.5, 0.0, 1.0, 2.0)  # of what words mean; the first is the usual one
 FEW_CLASSES, FEW_CLASSES_C = 10, 0.3
 LONG_TEXTS = 1000  # tokens: in longer ones (half of them) all features are as loud as they are
 DIRECTIONS = 30
@@ -43,13 +44,14 @@ _PART = 1 << 22  # tokens read at once
 
 @dataclass(frozen=True)
 class Choice:
-    """A C, and how it did under cross-validation."""
+    """A C, how loud what words mean is beside the rest, and how they did under cross-validation."""
 
     C: float
+    loudness: float
     value: float  # mean of accuracy or micro-F, and macro-F
     scores: np.ndarray  # of texts that the machines had not seen
     labels: np.ndarray
-    tried: dict[str, float] = field(default_factory=dict)  # the value of every C that was tried
+    tried: dict[str, float] = field(default_factory=dict)  # the value of every C, and of every loudness after that
 
 
 @dataclass
@@ -78,16 +80,44 @@ class Directions:
         return Weights(fitted.weights[:-number] + self.axes @ of_places, fitted.bias - self.mean @ of_places)
 
 
+class OfWords:
+    """A block of features that a text has through its words, x_w of each: its rows Σ_w φ_w x_w are of about length 1.
+
+    How long such a sum is, `modeling.ngrams.NgramChannel` says: most of it lies along the mean of all texts.
+    """
+
+    def __init__(self, by_word: sparse.csr_array, of_words: sparse.csr_array, of_texts: sparse.csr_array):
+        self.of_words = of_words  # words, features
+        self.squares = np.asarray(of_words.multiply(of_words).sum(axis=1), dtype=np.float32).reshape(-1)
+        by_word_squared = sparse.csr_array((by_word.data**2, by_word.indices, by_word.indptr), by_word.shape)
+        # Where all texts point, each counted alike: what is in common to words lies along it.
+        mean = (1 / np.sqrt(by_word_squared @ self.squares).clip(1e-6)) @ of_texts
+        self.shared = (of_words @ (mean / np.linalg.norm(mean).clip(1e-6))).astype(np.float32)
+        self.apart = (self.squares - self.shared**2).clip(0)
+        lengths = np.sqrt((by_word @ self.shared) ** 2 + by_word_squared @ self.apart).clip(1e-6)
+        self.rows = sparse.csr_array(
+            (of_texts.data / np.repeat(lengths, np.diff(of_texts.indptr)), of_texts.indices, of_texts.indptr),
+            of_texts.shape,
+        )
+
+    def fill(self, table: torch.Tensor, weights: np.ndarray) -> None:
+        """Put the weights of this block into a table of words."""
+        table[:-1, :-2].copy_(torch.from_numpy(self.of_words @ weights))
+        table[:-1, -2].copy_(torch.from_numpy(self.shared))
+        table[:-1, -1].copy_(torch.from_numpy(self.apart))
+
+
 class Features:
     """TF-IDF features of encoded texts: words and hashed pairs of length 1, and characters of about length 1.
 
-    `rows` has the words, then the pairs, then the n-grams of characters, as far as they occur often enough; and then
-    the places along `directions`, where there are any.
+    `rows` has the words, then the pairs, then the n-grams of characters, as far as they occur often enough; then what
+    the words mean, as loud as `loudness`, where `meanings` (words, width) say it; and then the places along
+    `directions`, where there are any.
     """
 
     directions: Directions | None = None
 
-    def __init__(self, texts: Subset | Joined, words: Sequence[str], buckets: int):
+    def __init__(self, texts: Subset | Joined, words: Sequence[str], buckets: int, meanings: np.ndarray | None = None):
         self.vocabulary, self.buckets = len(words), buckets
         self.long = len(texts) > 0 and np.median(texts.lengths) > LONG_TEXTS
         least = 2 if len(texts) >= MANY_TEXTS else 1
@@ -99,25 +129,45 @@ class Features:
         grams = _character_grams(words)
         found = (by_word @ grams).tocsr()
         kept, idf = _idf(found, 2)
-        self.grams = (grams[:, kept] @ sparse.diags_array(idf)).tocsr()  # words, n-grams
-        self.squares = np.asarray(self.grams.multiply(self.grams).sum(axis=1), dtype=np.float32).reshape(-1)
-        by_word_squared = sparse.csr_array((by_word.data**2, by_word.indices, by_word.indptr), by_word.shape)
-        characters = found[:, kept]
-        characters.data *= idf[characters.indices]
-        # Where all texts point, each counted alike: what is in common to words lies along it.
-        mean = (1 / np.sqrt(by_word_squared @ self.squares).clip(1e-6)) @ characters
-        self.shared = (self.grams @ (mean / np.linalg.norm(mean).clip(1e-6))).astype(np.float32)
-        apart = (self.squares - self.shared**2).clip(0)
-        lengths = np.sqrt((by_word @ self.shared) ** 2 + by_word_squared @ apart).clip(1e-6)
-        characters.data /= np.repeat(lengths, np.diff(characters.indptr))
-        self.rows = sparse.hstack([block, characters], format="csr", dtype=np.float32)
-        self.rows.indices = self.rows.indices.astype(np.int32)  # as the solver wants them
-        self.rows.indptr = self.rows.indptr.astype(np.int32)
+        of_texts = found[:, kept]
+        of_texts.data *= idf[of_texts.indices]
+        self.characters = OfWords(by_word, (grams[:, kept] @ sparse.diags_array(idf)).tocsr(), of_texts)
+        blocks = [block, self.characters.rows]
+        self.meanings: OfWords | None = None
+        self.loudness = 1.0
+        if meanings is not None:
+            self.meanings = OfWords(by_word, sparse.csr_array(meanings), sparse.csr_array(by_word @ meanings))
+            self.usual = self.meanings.rows.mean(axis=0)  # what all texts mean is of no use, and would be loudest
+            blocks.append(sparse.csr_array(self.meanings.rows.toarray() - self.usual))
+        self.rows = _for_the_solver(sparse.hstack(blocks, format="csr", dtype=np.float32))
 
     @cached_property
     def words_and_pairs(self) -> int:
         """Columns before those of characters."""
         return len(self.used)
+
+    @property
+    def counted(self) -> int:
+        """Columns of what a text has or has not; behind them are places in spaces."""
+        return len(self.used) + self.characters.rows.shape[1]
+
+    def louder(self, loudness: float) -> "Features":
+        """The same, with what words mean so many times as loud; 0 leaves it out."""
+        if self.meanings is None or loudness == 1:
+            return self
+        some = copy.copy(self)
+        some.loudness = self.loudness * loudness
+        meant = slice(self.counted, self.counted + self.meanings.rows.shape[1])
+        if loudness:
+            scale = np.ones(self.rows.shape[1], np.float32)
+            scale[meant] = loudness
+            some.rows = self.rows.copy()
+            some.rows.data *= scale[some.rows.indices]
+        else:
+            some.meanings = None
+            columns = np.delete(np.arange(self.rows.shape[1]), meant)
+            some.rows = _for_the_solver(self.rows[:, columns])
+        return some
 
     def of(self, chosen: np.ndarray) -> "Features":
         """The same features of some of the texts."""
@@ -144,11 +194,8 @@ class Features:
         mean = places.mean(axis=0)
         more = copy.copy(self)
         more.directions = Directions(axes, mean)
-        more.rows = sparse.hstack(
-            [self.rows[:texts], sparse.csr_array(places[:texts] - mean)], format="csr", dtype=np.float32
-        )
-        more.rows.indices = more.rows.indices.astype(np.int32)
-        more.rows.indptr = more.rows.indptr.astype(np.int32)
+        blocks = [self.rows[:texts], sparse.csr_array(places[:texts] - mean)]
+        more.rows = _for_the_solver(sparse.hstack(blocks, format="csr", dtype=np.float32))
         return more
 
     def fill(self, channel: NgramChannel, fitted: Weights) -> None:
@@ -156,16 +203,18 @@ class Features:
         if self.directions is not None:
             fitted = self.directions.folded(fitted)
         weights = fitted.weights
-        of_tokens, of_grams = weights[: self.words_and_pairs], weights[self.words_and_pairs :]
+        of_tokens, of_grams, of_meanings = np.split(weights, [self.words_and_pairs, self.counted])
         table = np.zeros((self.vocabulary + self.buckets, weights.shape[1] + 1), dtype=np.float32)
         table[self.used, :-1], table[self.used, -1] = self.idf[:, None] * of_tokens, self.idf**2
         channel.words[:-1].copy_(torch.from_numpy(table[: self.vocabulary]))
         channel.pairs.copy_(torch.from_numpy(table[self.vocabulary :]))
-        if len(of_grams):
-            channel.characters[:-1, :-2].copy_(torch.from_numpy(self.grams @ of_grams))
-            channel.characters[:-1, -2].copy_(torch.from_numpy(self.shared))
-            channel.characters[:-1, -1].copy_(torch.from_numpy((self.squares - self.shared**2).clip(0)))
-        channel.bias.copy_(torch.from_numpy(fitted.bias))
+        self.characters.fill(channel.characters, of_grams)
+        bias = fitted.bias
+        if self.meanings is not None:
+            of_meanings = self.loudness * of_meanings
+            self.meanings.fill(channel.meanings, of_meanings)
+            bias = bias - self.usual @ of_meanings
+        channel.bias.copy_(torch.from_numpy(bias))
 
 
 def pair_buckets(texts: Subset, classes: int) -> int:
@@ -235,7 +284,7 @@ def fit_machines(
     if len(known) < 2 or not rows.nnz:
         bias[known] = np.log(np.bincount(labels, minlength=classes)[known] / len(labels))
         return Weights(weights, bias)
-    places = 0 if features.directions is None else len(features.directions.mean)
+    places = rows.shape[1] - features.counted
     loud = np.ones(rows.shape[1], np.float32) if features.long else _telling(rows, labels, places)
     louder = sparse.csr_array((rows.data * loud[rows.indices], rows.indices, rows.indptr), rows.shape)
     machines = _machines(louder, labels, C, "balanced")
@@ -292,28 +341,34 @@ def _machines(rows: sparse.csr_array, labels: np.ndarray, C: float, class_weight
 
 
 def choose(features: Features, labels: np.ndarray, classes: int, seed: int, advance: Callable[[int], None]) -> "Choice":
-    """The C with the best mean of accuracy and macro-F under cross-validation, on at most CHOOSING_TEXTS texts.
+    """The C and then the loudness of what words mean, by cross-validation on at most CHOOSING_TEXTS texts.
 
-    Where a text may have several labels, micro-F takes the place of accuracy.
-    One that is better by a hair's breadth is so by chance: the usual C stays unless another gains more than WORTH, and
-    more than 1 / (2 √n) of n texts: about two standard errors where two C differ on one text in twelve.
+    The best has the highest mean of accuracy and macro-F; where a text may have several labels, micro-F takes the place
+    of accuracy. One that is better by a hair's breadth is so by chance: what is usual stays unless another gains more
+    than WORTH, and more than 1 / (2 √n) of n texts: about two standard errors where two C differ on one text in twelve.
+    Half of that will do for the loudness (docs/LOG.md).
     """
     some = next(_folds(labels, max(1, round(len(labels) / CHOOSING_TEXTS)), seed))[1]
     sample, truth = features.of(some), labels[some]
-    found: dict[float, Choice] = {}
 
-    def score(C: float) -> float:
-        if C not in found:
-            scores = cross_fit(sample, truth, classes, C, CHOOSING_FOLDS, seed)
-            found[C] = Choice(C, value_of(scores, truth), scores, truth)
-            advance(1)
-        return found[C].value
+    def attempt(C: float, loudness: float) -> Choice:
+        scores = cross_fit(sample.louder(loudness), truth, classes, C, CHOOSING_FOLDS, seed)
+        advance(1)
+        return Choice(C, loudness, value_of(scores, truth), scores, truth)
 
-    best = FEW_CLASSES_C if classes < FEW_CLASSES else 1.0
-    rival = max(GRID, key=score)
-    if score(rival) > score(best) + max(WORTH, 0.5 / len(truth) ** 0.5):
-        best = rival
-    return replace(found[best], tried={str(C): round(one.value, 4) for C, one in found.items()})
+    def best(usual: Choice, others: list[Choice], errors: float) -> Choice:
+        rival = max(others, key=lambda one: one.value)
+        return rival if rival.value > usual.value + max(WORTH, errors / 4 / len(truth) ** 0.5) else usual
+
+    usual_C = FEW_CLASSES_C if classes < FEW_CLASSES else 1.0
+    by_C = {C: attempt(C, 0.0 if features.meanings is None else LOUDNESSES[0]) for C in GRID}
+    chosen = best(by_C[usual_C], list(by_C.values()), 2)
+    tried = {str(C): round(one.value, 4) for C, one in by_C.items()}
+    if features.meanings is not None:
+        others = [attempt(chosen.C, loudness) for loudness in LOUDNESSES[1:]]
+        tried |= {f"meanings {one.loudness:g}": round(one.value, 4) for one in others}
+        chosen = best(chosen, others, 1)
+    return replace(chosen, tried=tried)
 
 
 def value_of(scores: np.ndarray, labels: np.ndarray) -> float:
@@ -367,6 +422,11 @@ def _scaled(counts: sparse.csr_array, idf: np.ndarray) -> sparse.csr_array:
     rows = sparse.csr_array((values, counts.indices, counts.indptr), counts.shape)
     lengths = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1))).reshape(-1).clip(1e-6)
     rows.data /= np.repeat(lengths, np.diff(rows.indptr))
+    return rows
+
+
+def _for_the_solver(rows: sparse.csr_array) -> sparse.csr_array:
+    rows.indices, rows.indptr = rows.indices.astype(np.int32), rows.indptr.astype(np.int32)
     return rows
 
 

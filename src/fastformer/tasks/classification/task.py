@@ -1,5 +1,6 @@
 """Text classification: an encoder and, beside it, an n-gram channel; one label, several labels or a number per text."""
 
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -42,6 +43,8 @@ from fastformer.tasks.classification.report import DETAILS, SCORES
 from fastformer.tasks.classification.stacking import class_weights
 from fastformer.tasks.classification.standardizer import Standardizer
 from fastformer.tasks.classification.thresholds import cross_answers, label_thresholds
+from fastformer.tasks.encoder.text_encoder import BASE
+from fastformer.tasks.encoder.words import Meanings
 from fastformer.tasks.texts import MEMORY_TOKENS, encoder_config, say_other_columns
 
 LONG_TEXT = 4096  # tokens, from which on it is worth saying how long the longest text is
@@ -62,13 +65,19 @@ class ClassificationParts(Parts[ClassificationSettings]):
     everything: Subset | None  # the two together, where the second was held out of the first
     unlabelled: EncodedTexts | None
     stacking: bool  # whether there is an n-gram channel
+    known: Meanings | None  # what it knows of words
 
 
 class Classification(Task[ClassificationSettings, ClassificationParts]):
     """Learning labels of texts."""
 
     def settings(self, preset: str | ClassificationSettings = "default", **given: Any) -> ClassificationSettings:
-        """The settings of a preset; a run to start from brings its tokenizer, unless one is given."""
+        """The settings of a preset; a run to start from brings its tokenizer, unless one is given.
+
+        `init="none"` starts from nothing at all, not even from what is known of words.
+        """
+        if given.get("init") == "none":
+            given |= {"init": None, "meanings": False}
         if given.get("tokenizer") is None:
             given["tokenizer"] = tokenizer_of(given.get("init"))
         return super().settings(preset, **given)
@@ -115,7 +124,8 @@ class Classification(Task[ClassificationSettings, ClassificationParts]):
         kind = _kind_of(data["train"])
         _check_goes_with(kind, settings, "unlabelled" in data)
         data = {split: rows if split == "unlabelled" else rows.of_kind(kind) for split, rows in data.items()}
-        tokenizer, space, count = _read_vocabulary_and_labels(data, settings, workspace)
+        known = _known_words(workspace.show) if settings.meanings else None
+        tokenizer, space, count = _read_vocabulary_and_labels(data, settings, workspace, known)
         stacking = _can_stack(space, settings, data, workspace.show)
         if "test" in data:
             _check_labels(data["test"], space)
@@ -158,6 +168,7 @@ class Classification(Task[ClassificationSettings, ClassificationParts]):
             everything=everything,
             unlabelled=further,
             stacking=stacking,
+            known=known if stacking else None,
         )
 
     # ---- build and finish ------------------------------------------------------------------------------------------
@@ -173,6 +184,10 @@ class Classification(Task[ClassificationSettings, ClassificationParts]):
         if settings.class_weight == "balanced":
             weights = class_weights(parts.training.labels, space.size, 1.0)
             model.class_weights = torch.from_numpy(weights.astype(np.float32))
+        if parts.known is not None:  # words that no text has: silence is better than noise
+            with torch.no_grad():
+                unseen = parts.training.texts.counts(config.vocab_size) == 0
+                model.get_input_embeddings().weight[torch.from_numpy(unseen)] = 0
         if settings.init is not None:
             counts = parts.training.texts.counts(config.vocab_size) if settings.adapt_init else None
             seed = settings.training.seed
@@ -233,6 +248,7 @@ class Classification(Task[ClassificationSettings, ClassificationParts]):
             parts.settings.training.seed,
             workspace.show,
             parts.settings.class_weight == "balanced",
+            parts.known,
         )
         parts.about["ngrams"] = stacked.told
         if parts.everything is not None and len(parts.everything) < FEW_TEXTS and stacked.blend.encoder:
@@ -295,6 +311,19 @@ def _kind_of(rows: Table | Rows) -> LabelKind:
     return kind
 
 
+_shipped = functools.cache(Meanings.of_run)
+
+
+def _known_words(show: bool) -> Meanings | None:
+    """What the shipped encoder knows of words; without it a line says what is missing."""
+    try:
+        return _shipped(BASE)
+    except UserError as error:
+        if show:
+            say(f"Nothing is known of words yet: {error}. With the package fastformer-base-en few rows go further.")
+        return None
+
+
 def _check_goes_with(kind: LabelKind, settings: ClassificationSettings, unlabelled: bool) -> None:
     """Refuse settings that these labels cannot have, and texts without labels where nothing would learn from them."""
     if settings.class_weight and kind != "single":
@@ -311,9 +340,12 @@ def _check_goes_with(kind: LabelKind, settings: ClassificationSettings, unlabell
 
 
 def _read_vocabulary_and_labels(
-    data: Mapping[str, Table | Rows], settings: ClassificationSettings, workspace: Workspace
+    data: Mapping[str, Table | Rows], settings: ClassificationSettings, workspace: Workspace, known: Meanings | None
 ) -> tuple[PreTrainedTokenizerBase, LabelSpace, int]:
-    """First reading: a tokenizer, which is trained on the texts without labels too, all labels, and how many rows."""
+    """First reading: a tokenizer, which is trained on the texts without labels too, all labels, and how many rows.
+
+    Words whose meaning is known have a place in it though no text here has them: a text of tomorrow may.
+    """
     rows = data["train"]
     kind = _kind_of(rows)
     counter = LabelCounter(workspace.watched(rows), kind)
@@ -323,6 +355,7 @@ def _read_vocabulary_and_labels(
         max_length=settings.max_length,
         vocab_size=settings.vocab_size,
         min_frequency=settings.min_frequency,
+        further=None if known is None else lambda counts: known.words if known.cover(counts) else (),
     )
     space = label_space(kind, counter.counts, rows.name, counter.total)
     if space.kind == "single" and len(space.names) > 20 and len(space.names) > counter.total / 2:
