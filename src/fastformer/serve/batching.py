@@ -43,7 +43,7 @@ class Batcher:
         self.limits, self.metrics, self.name = limits, metrics, name
         self._jobs: deque[Job] = deque()
         self._tokens = 0  # of the jobs that wait
-        self._pace = 0.0  # tokens a second, of the last batches
+        self._pace = 0.0  # tokens per second, of the last batches
         self._ready = threading.Condition()
         self._closed = self._working = False
         self._thread = threading.Thread(target=self._work, name=f"model {name}", daemon=True)
