@@ -67,11 +67,14 @@ def fit_channel(
 
     With `unlabelled` texts the channel also learns from directions in which those differ, if that is better on texts
     that the machines have not seen. `balanced` is whether every class counts the same (`--class-weight`).
-    `known` is what words mean, learned from other texts: it tells of words that the labelled ones do not have.
+    `known` is what words mean, learned from other texts: it tells of words that the labelled ones do not
+    have. Long texts have enough of their own.
     """
     words = ngrams.word_strings(tokenizer.get_vocab(), vocab_size, tokenizer.all_special_ids)
-    meanings = None if known is None else known.of([word.strip() if word.startswith(" ") else "" for word in words])
     labelled = everything or training
+    meanings = None
+    if known is not None and not ngrams.are_long(labelled):
+        meanings = known.of([word.strip() if word.startswith(" ") else "" for word in words])  # of whole words
 
     def that_fit(texts: Subset) -> Subset:
         chosen = ngrams.that_fit(texts, seed)

@@ -119,7 +119,7 @@ class Features:
 
     def __init__(self, texts: Subset | Joined, words: Sequence[str], buckets: int, meanings: np.ndarray | None = None):
         self.vocabulary, self.buckets = len(words), buckets
-        self.long = len(texts) > 0 and np.median(texts.lengths) > LONG_TEXTS
+        self.long = are_long(texts)
         least = 2 if len(texts) >= MANY_TEXTS else 1
         tokens = _counts(texts, len(words), buckets)
         self.used, self.idf = _idf(tokens, least)
@@ -215,6 +215,11 @@ class Features:
             self.meanings.fill(channel.meanings, of_meanings)
             bias = bias - self.usual @ of_meanings
         channel.bias.copy_(torch.from_numpy(bias))
+
+
+def are_long(texts: Subset | Joined) -> bool:
+    """Whether half of the texts or more are long: then they say enough by themselves."""
+    return len(texts) > 0 and bool(np.median(texts.lengths) > LONG_TEXTS)
 
 
 def pair_buckets(texts: Subset, classes: int) -> int:
