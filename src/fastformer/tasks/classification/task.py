@@ -124,7 +124,7 @@ class Classification(Task[ClassificationSettings, ClassificationParts]):
         kind = _kind_of(data["train"])
         _check_goes_with(kind, settings, "unlabelled" in data)
         data = {split: rows if split == "unlabelled" else rows.of_kind(kind) for split, rows in data.items()}
-        known = _known_words(workspace.show) if settings.meanings else None
+        known = _known_words(workspace.show) if settings.meanings and settings.ngrams and kind != "number" else None
         tokenizer, space, count = _read_vocabulary_and_labels(data, settings, workspace, known)
         stacking = _can_stack(space, settings, data, workspace.show)
         if "test" in data:
@@ -168,7 +168,7 @@ class Classification(Task[ClassificationSettings, ClassificationParts]):
             everything=everything,
             unlabelled=further,
             stacking=stacking,
-            known=known if stacking else None,
+            known=known,
         )
 
     # ---- build and finish ------------------------------------------------------------------------------------------
