@@ -8,7 +8,7 @@ import pytest
 from fastformer import TextClassifier
 from fastformer.data.tokenizers import train_tokenizer
 from fastformer.errors import UserError
-from fastformer.tasks.classification import task
+from fastformer.tasks.classification import ngrams, task
 from fastformer.tasks.encoder.words import Meanings
 
 GOOD, BAD = ["fine", "great", "lovely", "superb"], ["awful", "poor", "dull", "dire"]
@@ -80,3 +80,12 @@ def test_without_the_package_it_is_said(monkeypatch, capsys):
     monkeypatch.setattr(task, "_shipped", missing)
     assert task._known_words(show=True) is None
     assert "fastformer-base-en" in capsys.readouterr().err
+
+
+def test_long_texts_do_without(known, monkeypatch):
+    monkeypatch.setattr(task, "_known_words", lambda show: known)
+    monkeypatch.setattr(task, "LONG_TEXTS", 5)
+    monkeypatch.setattr(ngrams, "LONG_TEXTS", 5)
+    model = TextClassifier(epochs=1).fit(*reviews(GOOD[:2], BAD[:2]))
+    assert model.model_.config.ngram_meanings is False
+    assert GOOD[3] not in model.tokenizer_.get_vocab()

@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from fastformer.tasks.classification.data import (
 )
 from fastformer.tasks.classification.declaration import ClassificationSettings
 from fastformer.tasks.classification.metrics import best_metric, scores, validation_scores
-from fastformer.tasks.classification.ngrams import MAX_CLASSES
+from fastformer.tasks.classification.ngrams import LONG_TEXTS, MAX_CLASSES
 from fastformer.tasks.classification.predictor import Classifier
 from fastformer.tasks.classification.report import DETAILS, SCORES
 from fastformer.tasks.classification.stacking import class_weights
@@ -344,8 +344,14 @@ def _read_vocabulary_and_labels(
 ) -> tuple[PreTrainedTokenizerBase, LabelSpace, int]:
     """First reading: a tokenizer, which is trained on the texts without labels too, all labels, and how many rows.
 
-    Words whose meaning is known have a place in it though no text here has them: a text of tomorrow may.
+    Words whose meaning is known have a place in it though no text here has them: a text of tomorrow may. Long texts do
+    without (`fit_channel`).
     """
+
+    def further(counts: Mapping[str, int]) -> Sequence[str]:
+        long = sum(counts.values()) > LONG_TEXTS * counter.total
+        return known.words if known is not None and not long and known.cover(counts) else ()
+
     rows = data["train"]
     kind = _kind_of(rows)
     counter = LabelCounter(workspace.watched(rows), kind)
@@ -355,7 +361,7 @@ def _read_vocabulary_and_labels(
         max_length=settings.max_length,
         vocab_size=settings.vocab_size,
         min_frequency=settings.min_frequency,
-        further=None if known is None else lambda counts: known.words if known.cover(counts) else (),
+        further=further,
     )
     space = label_space(kind, counter.counts, rows.name, counter.total)
     if space.kind == "single" and len(space.names) > 20 and len(space.names) > counter.total / 2:
