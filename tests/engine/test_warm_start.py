@@ -206,7 +206,7 @@ class TestRun:
     def test_the_same_task_goes_on_where_it_was(self, run_folder, files, tmp_path):  # noqa: F811
         train(files["train"], output=tmp_path / "run", init=str(run_folder), **still)
         before, after = weights(run_folder), weights(tmp_path / "run")
-        assert before.keys() == after.keys()
+        assert {name for name in before if not name.startswith("ngrams.")} <= after.keys()
         head = "classifier.weight"
         louder = after[head].norm() / before[head].norm()  # both runs set their temperature
         for name, weight in before.items():
@@ -232,12 +232,13 @@ class TestRun:
         source = write_csv(tmp_path / "train.csv", rows)
         train(source, output=tmp_path / "run", init=str(run_folder), tokenizer="word", **still)
         (old_words, old), (words, new) = table(run_folder), table(tmp_path / "run")
-        shared = [word for word in words if word in old_words]
+        learned = old.any(axis=1)
+        shared = [word for word in words if word in old_words and learned[old_words[word]]]
         assert len(shared) > 25
         np.testing.assert_allclose(
             new[[words[word] for word in shared]], old[[old_words[word] for word in shared]], atol=1e-6
         )
-        assert new[words["zebra"]].std() == pytest.approx(old.std(), rel=0.6)
+        assert new[words["zebra"]].std() == pytest.approx(old[learned].std(), rel=0.6)
         assert weights(tmp_path / "run")[PAIRS].abs().max() < 1e-6  # its rows are numbered by the old vocabulary
 
     def test_another_mixer_takes_the_words_only(self, run_folder, files, tmp_path):  # noqa: F811

@@ -12,6 +12,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from fastformer import TextClassifier, TextRegressor
 from fastformer.tasks.classification import estimator
 
+pytestmark = pytest.mark.slow  # a minute and a half of many small trainings
+
 _NO_COLUMNS = "texts have no columns that could be counted, named or compared"
 _NO_ARRAY = "texts are no array of numbers whose type, shape or values could be refused"
 # Of both estimators, then of each: what does not hold, and why. docs/guide/classify.md says the same.

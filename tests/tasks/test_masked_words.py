@@ -209,7 +209,7 @@ def test_a_classifier_starts_from_it(run, tmp_path):
     shared = [name for name in before if name.startswith("fastformer.")]
     assert {WORDS, PAIRS} < set(shared)
     for name in shared:
-        torch.testing.assert_close(after[name], before[name], rtol=0, atol=1e-6)
+        torch.testing.assert_close(after[name].float(), before[name].float(), rtol=1e-3, atol=1e-4)
     assert (tmp_path / "run" / "tokenizer.json").read_text() == (run / "tokenizer.json").read_text()
 
 

@@ -287,7 +287,7 @@ class TestMistakes:
 
     def test_one_class_only(self, tmp_path):
         source = write_csv(tmp_path / "train.csv", [("a cat", "x"), ("a dog", "x")])
-        self.check(r"train.csv: all rows have the label 'x'", train, source, output=tmp_path / "run")
+        self.check(r"train.csv: all rows have one class, 'x'", train, source, output=tmp_path / "run")
         assert not (tmp_path / "run").exists()  # nothing is left that would look like a run
 
     def test_label_unseen_in_training(self, run_folder, files, tmp_path):

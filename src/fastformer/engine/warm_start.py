@@ -180,6 +180,9 @@ def _start_from_run(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, 
         )
     ]
     shared = {row: their_vocabulary[word] for word, row in vocabulary.items() if word in their_vocabulary}
+    if not same_numbers:  # a vector of zeros is one that no text has asked for: new texts may
+        learned = weights[WORDS].any(dim=1).tolist()
+        shared = {row: theirs for row, theirs in shared.items() if learned[theirs]}
     if not shared:
         raise UserError(f"{run.folder}: its vocabulary has no word of this one; leave --tokenizer or --init out")
     missing = sorted(set(vocabulary.values()) - set(shared))

@@ -16,7 +16,7 @@ class AdditivePooling(nn.Module):
 
     def __init__(self, config):
         super().__init__()
-        inner = config.pooling_size or config.hidden_size
+        inner = getattr(config, "pooling_size", None) or config.hidden_size  # a foreign configuration has none
         self.dense = nn.Linear(config.hidden_size, inner)
         self.score = nn.Linear(inner, 1)
 

@@ -124,7 +124,8 @@ class Classification(Task[ClassificationSettings, ClassificationParts]):
         kind = _kind_of(data["train"])
         _check_goes_with(kind, settings, "unlabelled" in data)
         data = {split: rows if split == "unlabelled" else rows.of_kind(kind) for split, rows in data.items()}
-        known = _known_words(workspace.show) if settings.meanings and settings.ngrams and kind != "number" else None
+        wanted = settings.meanings and settings.ngrams and settings.init is None and kind != "number"
+        known = _known_words(workspace.show) if wanted else None
         tokenizer, space, count = _read_vocabulary_and_labels(data, settings, workspace, known)
         stacking = _can_stack(space, settings, data, workspace.show)
         if "test" in data:

@@ -16,7 +16,7 @@ from fastformer.tasks.base import get_task
 
 WIDTH = 128  # the first numbers say most (docs/LOG.md)
 COVERED = 0.5
-_WORD = re.compile(r"[a-z]+|\W")
+_WORD = re.compile("[a-z]+")
 
 
 @dataclass(frozen=True)
