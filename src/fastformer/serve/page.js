@@ -627,8 +627,10 @@ async function start() {
     menu.replaceChildren(...names.map((name) => make("option", {}, name)));
     one("#choose-model").hidden = names.length < 2;
     const turn = async () => {
+      const name = menu.value;
       try {
-        open(menu.value, await (await request(`models/${encodeURIComponent(menu.value)}/info`)).json());
+        const about = await (await request(`models/${encodeURIComponent(name)}/info`)).json();
+        if (name === menu.value) open(name, about);  // else another was chosen meanwhile
       } catch (error) { say(state, "error", error.message); }
     };
     menu.onchange = turn;
