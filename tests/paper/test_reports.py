@@ -195,6 +195,7 @@ def test_another_glove_file_of_the_same_name_and_size_is_another_run(things, tmp
     assert len(set(keys)) == 3
 
 
+@pytest.mark.slow
 def test_stopped_it_goes_on_to_the_same_result(everything, things, tmp_path):
     """The real thing: our commands in processes of their own, stopped in a training."""
     _, reports, _ = everything
