@@ -18,7 +18,7 @@ from fastformer.runs.folder import last_complete_checkpoint, open_run, unharmed
 from fastformer.runs.resuming import note_seconds, seconds_spent
 from fastformer.surroundings.files import write_json
 from fastformer.tasks import verbs
-from fastformer.tasks.classification import stacking, task
+from fastformer.tasks.classification import encoding, stacking
 
 train = partial(verbs.train, "classification")
 
@@ -150,7 +150,7 @@ def test_a_run_that_was_moved_ends_with_its_best_epoch(files, tmp_path, stop_aft
     def falling(*args):
         return {"accuracy": 0.0, "negative_log_loss": next(scores), "accuracy_and_macro_f": 0.0}
 
-    monkeypatch.setattr(task, "validation_scores", falling)
+    monkeypatch.setattr(encoding, "validation_scores", falling)
     with monkeypatch.context():
         stop_after(21)
         with pytest.raises(Interrupted):

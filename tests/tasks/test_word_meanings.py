@@ -7,8 +7,8 @@ import pytest
 
 from fastformer import TextClassifier
 from fastformer.data.tokenizers import train_tokenizer
-from fastformer.errors import UserError
-from fastformer.tasks.classification import ngrams, task
+from fastformer.runs import folder
+from fastformer.tasks.classification import encoding, ngrams
 from fastformer.tasks.encoder.words import Meanings
 
 GOOD, BAD = ["fine", "great", "lovely", "superb"], ["awful", "poor", "dull", "dire"]
@@ -56,7 +56,7 @@ def test_a_tokenizer_keeps_known_words_that_its_texts_lack(known):
 
 
 def test_a_classifier_answers_by_words_it_was_never_shown(known, monkeypatch, tmp_path):
-    monkeypatch.setattr(task, "_known_words", lambda show: known)
+    monkeypatch.setattr(encoding, "_known_words", lambda show: known)
     texts, labels = reviews(GOOD[:2], BAD[:2])
     model = TextClassifier(epochs=1).fit(texts, labels)
     unseen, truth = reviews(GOOD[2:], BAD[2:], 20)
@@ -73,18 +73,21 @@ def test_a_classifier_answers_by_words_it_was_never_shown(known, monkeypatch, tm
     assert without.model_.config.ngram_meanings is False
 
 
-def test_without_the_package_it_is_said(monkeypatch, capsys):
-    def missing(name):
-        raise UserError(f"{name}: no such run folder")
-
-    monkeypatch.setattr(task, "_shipped", missing)
-    assert task._known_words(show=True) is None
-    assert "fastformer-base-en" in capsys.readouterr().err
+def test_without_the_package_one_line_says_how_to_get_it(monkeypatch, capsys):
+    monkeypatch.setattr(folder, "entry_points", lambda group: [])
+    monkeypatch.setattr(encoding, "_shipped", Meanings.of_run)  # what an earlier test has loaded does not count
+    assert encoding._known_words(show=True) is None
+    told = " ".join(capsys.readouterr().err.split())
+    assert "pip install fastformer-base-en" in told
+    assert "pip install ./packages/fastformer-base-en" in told
+    assert "run folder" not in told
+    assert encoding._known_words(show=False) is None
+    assert not capsys.readouterr().err
 
 
 def test_long_texts_do_without(known, monkeypatch):
-    monkeypatch.setattr(task, "_known_words", lambda show: known)
-    monkeypatch.setattr(task, "LONG_TEXTS", 5)
+    monkeypatch.setattr(encoding, "_known_words", lambda show: known)
+    monkeypatch.setattr(encoding, "LONG_TEXTS", 5)
     monkeypatch.setattr(ngrams, "LONG_TEXTS", 5)
     model = TextClassifier(epochs=1).fit(*reviews(GOOD[:2], BAD[:2]))
     assert model.model_.config.ngram_meanings is False

@@ -47,6 +47,7 @@ from fastformer.version import __version__
 
 RUN_FILE = "run.json"
 MODELS = "fastformer.models"  # the group of entry points by which packages bring runs along
+PACKAGES = {"base": "fastformer-base-en"}  # the names that packages of ours bring
 CHECKPOINTS = "checkpoints"
 LARGE_TABLE = 100_000  # numbers of an embedding that are worth rounding
 CHECKPOINT_MARK = "settings.json"  # in checkpoints/: says that they are ours
@@ -164,6 +165,9 @@ def _brought_along(name: str) -> Path:
     known = {one.name: one for one in entry_points(group=MODELS)}
     if name in known:
         return Path(known[name].load()())
+    if (package := PACKAGES.get(name)) is not None:
+        where = f"pip install {package}, or in a clone: pip install ./packages/{package}"
+        raise UserError(f"{name}: comes with the package {package}, which is not installed; run: {where}")
     others = f", or name one that is installed: {', '.join(sorted(known))}" if known else ""
     raise UserError(f"{name}: no such run folder; `fastformer train … --output {name}` makes one{others}")
 

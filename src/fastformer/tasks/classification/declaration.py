@@ -27,7 +27,7 @@ class ClassificationSettings(TextSettings):
         "For one label per text.",
     )
     ngrams: bool = False  # put the n-gram channel beside the encoder (ngrams.py)
-    meanings: bool = False  # the channel knows what words mean from other texts (engine/meanings.py)
+    meanings: bool = False  # the channel knows what words mean from other texts (tasks/encoder/words.py)
     adapt_init: bool = True  # fit what --init gives to the data (warm_start.py); the paper takes GloVe as it is
 
 
