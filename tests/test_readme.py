@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 # that two workers share the minutes. A command that stands on two pages of a group runs once.
 CLASSIFICATION = ("README", "classify", "data", "explain", "export", "labels", "few-labels", "long-documents", "runs")
 SERVER = ("serving",)  # needs one that runs: tests/serve/test_server.py asks it what the page asks
+SEVERAL = ("scale",)  # needs several processes: tests/mixers/test_sequence_parallel.py, tests/engine/test_ranks.py
 OTHER_TASKS = ("vectors", "conversions", "recommend", "summarize", "transformers", "methods", "benchmarks")
 # The two set-up commands, recipes on data that a newcomer does not have, and measurements that take minutes to an hour.
 SKIPPED = ("make ", "git clone", "$DATA", "pip install", "bench speed", "bench peers", "bench floor", "bench long")
@@ -99,4 +100,4 @@ class TestOtherTasks(Group):
 
 def test_every_page_with_commands_is_in_a_group():
     pages = {path.stem for path in (ROOT / "docs" / "guide").glob("*.md")} - {"index"}
-    assert pages == {*CLASSIFICATION, *OTHER_TASKS, *SERVER} - {"README"}
+    assert pages == {*CLASSIFICATION, *OTHER_TASKS, *SERVER, *SEVERAL} - {"README"}

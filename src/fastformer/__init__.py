@@ -11,6 +11,7 @@ from fastformer.version import __version__
 
 _PLACES = {
     **dict.fromkeys(("available_mixers", "build_mixer"), "fastformer.mixers"),
+    "sequence_parallel": "fastformer.mixers.sequence_parallel",
     **dict.fromkeys(
         (
             "FastformerConfig",

@@ -11,11 +11,15 @@ The backward pass is written by hand. With g the gradient of y and e_i that of t
 Autograd would make three tensors of the input's size here; this adds both terms of dx to the gradient that comes back
 through the input itself, in one product. To that end the function also returns its input: use that one from then on,
 and in matrix products only (their gradients are new tensors; another operation might hand on one that is not ours).
+
+Where each process has a slice of the text, y and g are sums over all of them (`sequence_parallel.py`).
 """
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from fastformer.mixers.sequence_parallel import Exchange, current_exchange
 
 
 def attentive_sum(
@@ -33,6 +37,12 @@ def attentive_sum(
     if needs_gradient and not keep_weights and not torch.compiler.is_compiling():
         summed, same = _AttentiveSum.apply(x, mask, scores)
         return summed, same if x.requires_grad else x, None
+    exchange = current_exchange()
+    if exchange is not None:
+        if not keep_weights:
+            return _of_slices(x, mask, scores, exchange)[1], x, None
+        weights = exchange.softmax(_scores(x, mask, scores), dim=1)
+        return exchange.total(weights.mT @ x), x, weights
     if keep_weights or torch.compiler.is_compiling():
         weights = _scores(x, mask, scores).softmax(dim=1)
         return weights.mT @ x, x, weights if keep_weights else None
@@ -45,8 +55,12 @@ def attentive_sum(
 class _AttentiveSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, mask, scores):
-        weights = _scores(x, mask, scores).softmax(dim=1)
-        summed = weights.mT @ x
+        ctx.exchange = current_exchange()
+        if ctx.exchange is None:
+            weights = _scores(x, mask, scores).softmax(dim=1)
+            summed = weights.mT @ x
+        else:
+            weights, summed = _of_slices(x, mask, scores, ctx.exchange)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x, weights, scores, summed)
         return summed, x
@@ -57,6 +71,8 @@ class _AttentiveSum(torch.autograd.Function):
         if d_sum is None:
             return d_x, None, None
         x, weights, scores, summed = ctx.saved_tensors
+        if ctx.exchange is not None:
+            d_sum = ctx.exchange.sum(d_sum)
         change = (x @ d_sum.mT).sub_((d_sum * summed).sum(dim=-1)[:, None]).mul_(weights)
         if ctx.needs_input_grad[0]:
             # What came back through the input is ours alone (only a product has used it): it may be added to in place.
@@ -65,6 +81,14 @@ class _AttentiveSum(torch.autograd.Function):
             d_x.baddbmm_(torch.cat([weights, change], dim=-1), vectors)
         d_scores = change.mT @ x
         return d_x, None, d_scores if scores.ndim == 3 else d_scores.sum(dim=0)
+
+
+def _of_slices(x: Tensor, mask: Tensor | None, scores: Tensor, exchange: Exchange) -> tuple[Tensor, Tensor]:
+    """Weights of the tokens of this slice, and the sums over all slices, in one exchange after that of the maxima."""
+    powers = _scores(x, mask, scores)
+    powers = (powers - exchange.largest(powers.amax(dim=1, keepdim=True))).exp_()
+    sums = exchange.sum(torch.cat([powers.mT @ x, powers.sum(dim=1)[..., None]], dim=-1))
+    return powers.div_(sums[..., -1][:, None]), sums[..., :-1] / sums[..., -1:]
 
 
 def _scores(x: Tensor, mask: Tensor | None, scores: Tensor) -> Tensor:

@@ -30,6 +30,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fastformer.mixers.attentive_sum import attentive_sum
+from fastformer.mixers.sequence_parallel import current_exchange
 
 
 class GlobalContext(NamedTuple):
@@ -117,10 +118,11 @@ class FastformerMixer(nn.Module):
             tokens = x.to(torch.promote_types(x.dtype, torch.float32))
             query_map, query_bias = self._per_head(self.query, tokens.dtype)
             key_map, key_bias = self._per_head(self.key, tokens.dtype)
-            occupied = None
-            if torch.compiler.is_compiling() or not mask.all():
+            occupied, exchange = None, current_exchange()
+            if exchange is not None or torch.compiler.is_compiling() or not mask.all():
                 # An empty row would have the average of its padding: its global vectors are zero instead.
                 occupied = mask.any(dim=1)[:, None, None].to(tokens.dtype)
+                occupied = occupied if exchange is None else exchange.largest(occupied)
             else:
                 mask = None
 
@@ -136,6 +138,7 @@ class FastformerMixer(nn.Module):
                 weights = torch.stack([query_weights.mT, key_weights.mT], dim=1)
                 weights = weights if mask is None else weights * mask[:, None, None]
                 pooled = weights[:, 1] @ tokens  # through the tensor that is returned, so that gradients reach it
+                pooled = pooled if exchange is None else exchange.total(pooled)
             key = torch.einsum("bhd,hkd->bhk", pooled, key_map) + key_bias
             key = self._global_key(query, key)
             key = key if occupied is None else key * occupied

@@ -17,6 +17,7 @@ from transformers.activations import ACT2FN
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
+from fastformer.mixers.sequence_parallel import needs_whole_texts
 from fastformer.modeling.configuration import FastformerConfig
 from fastformer.modeling.encoder import FastformerModel, FastformerPreTrainedModel
 
@@ -131,6 +132,7 @@ class FastformerForConversion(FastformerPreTrainedModel):
             labels: whether each event ended in a conversion.
             kwargs: `return_dict=False` returns a tuple.
         """
+        needs_whole_texts("a model of conversions")
         vectors = self.encode_texts(input_ids, attention_mask)
         users = self.encode_users(nn.functional.embedding(behaviors, vectors), behavior_mask)
         logits = self.score(users, vectors[ads], Side(numeric, categories))

@@ -8,6 +8,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttenti
 from transformers.utils import can_return_tuple
 
 from fastformer.mixers.heads import HeadedMixer
+from fastformer.mixers.sequence_parallel import needs_whole_texts
 from fastformer.modeling.cache import LayerMemory
 from fastformer.modeling.configuration import FastformerConfig
 from fastformer.modeling.encoder import FastformerEmbeddings, FastformerLayer, FastformerPreTrainedModel, _norm, _ranks
@@ -156,6 +157,7 @@ class FastformerDecoder(FastformerPreTrainedModel):
             raise ValueError("give either input_ids or inputs_embeds")
         if self.has_cross_attention and encoder_hidden_states is None:
             raise ValueError("this decoder attends to a source: give encoder_hidden_states")
+        needs_whole_texts("a decoder")
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states

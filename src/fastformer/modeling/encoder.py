@@ -15,6 +15,7 @@ from transformers.utils import can_return_tuple, logging
 from fastformer.mixers import build_mixer
 from fastformer.mixers.fastformer import FastformerMixer
 from fastformer.mixers.fastformer_ablations import FastformerAblation
+from fastformer.mixers.sequence_parallel import current_exchange, needs_whole_texts
 from fastformer.modeling.configuration import FastformerConfig
 from fastformer.modeling.dropout import Dropout
 from fastformer.modeling.ngrams import bigram_rows
@@ -84,8 +85,9 @@ class FastformerEmbeddings(nn.Module):
         """Everything that is looked up for each token."""
         pairs = None
         if self.bigram_embeddings is not None:
-            pairs = bigram_rows(input_ids, mask, self.bigram_embeddings.num_embeddings)
-        return Tokens(input_ids, pairs, _ranks(mask) if positions is None else positions, mask)
+            pairs = bigram_rows(*_with_last_before(input_ids, mask), self.bigram_embeddings.num_embeddings)
+            pairs = pairs[:, -input_ids.shape[1] :]
+        return Tokens(input_ids, pairs, self.positions(mask) if positions is None else positions, mask)
 
     def forward(self, tokens: Tokens) -> Tensor:
         """Vectors (batch, length, width) of the tokens."""
@@ -98,6 +100,16 @@ class FastformerEmbeddings(nn.Module):
             x = x + pairs if torch.is_grad_enabled() else pairs.add_(x)
         return self.finish(x, tokens.positions)
 
+    def positions(self, mask: Tensor) -> Tensor:
+        """The rank of each token among the real ones of its row, in all slices where each process has one of them."""
+        exchange = current_exchange()
+        if exchange is None:
+            return _ranks(mask)
+        counts = exchange.each(mask.sum(dim=1))
+        if self.position_embedding_type == "learned":  # all processes refuse what is too long, or some would wait
+            self._check_length(int(counts.sum(dim=0).max()))
+        return _ranks(mask, counts[: exchange.rank].sum(dim=0)[:, None])
+
     def finish(self, x: Tensor, positions: Tensor) -> Tensor:
         """Add positions to token vectors; norm and dropout."""
         if self.position_embedding_type != "none":
@@ -107,18 +119,31 @@ class FastformerEmbeddings(nn.Module):
     def _position_vectors(self, positions: Tensor, x: Tensor) -> Tensor:
         if self.position_embedding_type == "sinusoidal":
             return sinusoidal_positions(positions, x.shape[-1]).to(x.dtype)
-        limit = self.position_embeddings.num_embeddings
-        if not torch.compiler.is_compiling() and positions.numel() and (longest := int(positions.max()) + 1) > limit:
+        if not torch.compiler.is_compiling() and positions.numel():
+            self._check_length(int(positions.max()) + 1)
+        return self.position_embeddings(positions)
+
+    def _check_length(self, longest: int) -> None:
+        if longest > (limit := self.position_embeddings.num_embeddings):
             raise ValueError(
                 f"a text has {longest} tokens but this model has learned positions for {limit} "
                 "(max_position_embeddings): cut the text, or build the model with a larger "
                 "max_position_embeddings or position_embedding_type='sinusoidal' or 'none'"
             )
-        return self.position_embeddings(positions)
 
 
-def _ranks(mask: Tensor) -> Tensor:
-    return (mask.cumsum(dim=1) - 1).clamp(min=0)
+def _ranks(mask: Tensor, before: Tensor | int = 0) -> Tensor:
+    return (mask.cumsum(dim=1) + before - 1).clamp(min=0)
+
+
+def _with_last_before(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Where each process has a slice, the last token of the slice before comes first; nothing is real before all."""
+    exchange = current_exchange()
+    if exchange is None:
+        return ids, mask
+    last = exchange.each(torch.stack([ids[:, -1], mask[:, -1].to(ids.dtype)]))[exchange.rank - 1]
+    last = last if exchange.rank else torch.zeros_like(last)
+    return torch.cat([last[0][:, None], ids], dim=1), torch.cat([last[1][:, None].bool(), mask], dim=1)
 
 
 def sinusoidal_positions(positions: Tensor, width: int) -> Tensor:
@@ -144,17 +169,32 @@ class NeighborBlock(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Transform `x` (batch, length, width)."""
+        ends = self._beyond_ends(x, mask)
 
         def block(part: Part) -> Tensor:
             rows, tokens = part
             start, stop, _ = tokens.indices(x.shape[1])
             around = slice(max(0, start - 1), stop + 1)  # with the neighbours of the first and the last
             normed = self.norm(x[rows, around]) * mask[rows, around, None]
-            normed = nn.functional.pad(normed, (0, 0, int(start == 0), int(stop == x.shape[1])))
+            if ends is None:
+                normed = nn.functional.pad(normed, (0, 0, int(start == 0), int(stop == x.shape[1])))
+            else:
+                beyond = ends[0][rows, None][:, : start == 0], ends[1][rows, None][:, : stop == x.shape[1]]
+                normed = torch.cat([beyond[0], normed, beyond[1]], dim=1)
             three = torch.cat([normed[:, :-2], normed[:, 1:-1], normed[:, 2:]], dim=-1)
             return x[rows, start:stop] + self.output(self.activation(self.inner(three)))
 
         return map_parts(block, x)
+
+    def _beyond_ends(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor] | None:
+        """n before and behind this process' slice of the text, (batch, width) each; None where the text is whole."""
+        exchange = current_exchange()
+        if exchange is None:
+            return None
+        ends = exchange.each(torch.stack([self.norm(x[:, end]) * mask[:, end, None] for end in (0, -1)]))
+        nothing = torch.zeros_like(ends[:1])
+        ends = torch.cat([nothing, ends, nothing])  # now this process' own are at its rank + 1
+        return ends[exchange.rank, 1], ends[exchange.rank + 2, 0]
 
 
 class FastformerLayer(GradientCheckpointingLayer):
@@ -206,6 +246,7 @@ class FastformerLayer(GradientCheckpointingLayer):
             and x.dtype in (torch.float32, torch.float64)
             and not torch.is_autocast_enabled(x.device.type)
             and not torch.compiler.is_compiling()
+            and current_exchange() is None  # slices of different lengths must all do the same
             and self.mixer.folds(x)
         )
 
@@ -331,8 +372,10 @@ class FastformerModel(FastformerPreTrainedModel):
             raise ValueError("this model reads pairs of words (bigram_buckets): give input_ids, not inputs_embeds")
         if position_ids is not None:
             position_ids = position_ids.expand(mask.shape)
+        if not all(isinstance(layer.mixer, FastformerMixer) for layer in self.layers):
+            needs_whole_texts(f"mixer={self.config.mixer!r}")
         on_cpu = mask.device.type == "cpu" and not torch.compiler.is_compiling()
-        if on_cpu and not (output_attentions or output_hidden_states):
+        if on_cpu and current_exchange() is None and not (output_attentions or output_hidden_states):
             groups = similar_rows(mask)
             if len(groups) > 1:
                 return self._encode_groups(groups, input_ids, mask, position_ids, inputs_embeds, pooled_only)
@@ -385,7 +428,8 @@ class FastformerModel(FastformerPreTrainedModel):
         pooled_only: bool = False,
     ) -> BaseModelOutputWithPooling:
         if input_ids is None:
-            x = self.embeddings.finish(inputs_embeds, _ranks(mask) if position_ids is None else position_ids)
+            positions = self.embeddings.positions(mask) if position_ids is None else position_ids
+            x = self.embeddings.finish(inputs_embeds, positions)
         else:
             words = self.embeddings.tokens(input_ids, mask, position_ids)
             if self.training and self.config.token_dropout:

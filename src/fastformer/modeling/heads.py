@@ -13,6 +13,7 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils import can_return_tuple
 
+from fastformer.mixers.sequence_parallel import needs_whole_texts
 from fastformer.modeling.configuration import FastformerConfig
 from fastformer.modeling.encoder import FastformerModel, FastformerPreTrainedModel
 from fastformer.modeling.ngrams import NgramChannel
@@ -95,6 +96,7 @@ class FastformerForSequenceClassification(FastformerPreTrainedModel):
     def _ngram_logits(self, channel: NgramChannel, input_ids: Tensor | None, attention_mask: Tensor | None) -> Tensor:
         if input_ids is None:
             raise ValueError("this model reads words (ngram_channel): give input_ids, not inputs_embeds")
+        needs_whole_texts("the n-gram channel, which counts the words of a text,")
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         return channel(input_ids, mask.bool())
 

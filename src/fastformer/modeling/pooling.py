@@ -1,9 +1,13 @@
-"""Pooling: from token vectors to one text vector, padding left out."""
+"""Pooling: from token vectors to one text vector, padding left out.
+
+Where each process has a slice of a text (`mixers/sequence_parallel.py`), all of them have the vector of the whole.
+"""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fastformer.mixers.sequence_parallel import current_exchange
 from fastformer.modeling.parts import Part, map_parts
 
 
@@ -55,8 +59,9 @@ class MeanPooling(nn.Module):
 
     def weights(self, x: Tensor, mask: Tensor) -> Tensor:
         """The weight of each token (batch, length): 0 at padding; the others of a row sum to 1."""
-        real = mask.to(_at_least_float32(x))
-        return real / real.sum(dim=1, keepdim=True).clamp(min=1)
+        real, exchange = mask.to(_at_least_float32(x)), current_exchange()
+        count = real.sum(dim=1, keepdim=True)
+        return real / (count if exchange is None else exchange.sum(count)).clamp(min=1)
 
 
 class FirstPooling(nn.Module):
@@ -67,12 +72,17 @@ class FirstPooling(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Pool `x` (batch, length, width) to (batch, width); zeros for a row with no real token."""
+        if current_exchange() is not None:
+            return weighted_sum(self.weights(x, mask), x)
         first = mask.int().argmax(dim=1)[:, None, None].expand(-1, 1, x.shape[-1])
         return x.gather(1, first).squeeze(1) * mask.any(dim=1)[:, None]
 
     def weights(self, x: Tensor, mask: Tensor) -> Tensor:
         """The weight of each token (batch, length): 1 for the first real one of a row."""
-        return (mask & (mask.cumsum(dim=1) == 1)).to(_at_least_float32(x))
+        place, exchange = mask.cumsum(dim=1), current_exchange()
+        if exchange is not None:
+            place = place + exchange.before(mask.sum(dim=1))[:, None]
+        return (mask & (place == 1)).to(_at_least_float32(x))
 
 
 def _at_least_float32(x: Tensor) -> torch.dtype:
@@ -80,13 +90,15 @@ def _at_least_float32(x: Tensor) -> torch.dtype:
 
 
 def _softmax(scores: Tensor, mask: Tensor) -> Tensor:
-    return scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(dim=-1) * mask
+    scores, exchange = scores.masked_fill(~mask, torch.finfo(scores.dtype).min), current_exchange()
+    return (scores.softmax(dim=-1) if exchange is None else exchange.softmax(scores, dim=-1)) * mask
 
 
 def weighted_sum(weights: Tensor, x: Tensor) -> Tensor:
     """Σ a_i x_i in float32 at least: (batch, width)."""
     with torch.autocast(x.device.type, enabled=False):
-        return (weights[:, None] @ x.to(weights.dtype)).squeeze(1).to(x.dtype)
+        summed, exchange = (weights[:, None] @ x.to(weights.dtype)).squeeze(1), current_exchange()
+        return (summed if exchange is None else exchange.total(summed)).to(x.dtype)
 
 
 POOLINGS: dict[str, type[nn.Module]] = {"additive": AdditivePooling, "mean": MeanPooling, "first": FirstPooling}

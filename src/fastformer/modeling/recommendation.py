@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
+from fastformer.mixers.sequence_parallel import needs_whole_texts
 from fastformer.modeling.configuration import FastformerConfig
 from fastformer.modeling.dropout import Dropout
 from fastformer.modeling.encoder import FastformerModel, FastformerPreTrainedModel
@@ -78,6 +79,7 @@ class NewsRecommender(FastformerPreTrainedModel):
             title_states: what `read_titles` gave for the titles: a pre-trained encoder need not run again.
             labels: which candidate was clicked (batch,).
         """
+        needs_whole_texts("a recommender")
         news = self.encode_news(input_ids, attention_mask, title_states)
         scores = self.match(news, history, history_mask, candidates)
         if candidate_mask is not None:
