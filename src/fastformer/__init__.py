@@ -1,12 +1,11 @@
 """Fastformer: long text in linear time on any machine.
 
-Importing this package registers its models with transformers' Auto classes.
+Importing this package makes its models known to transformers' Auto classes. It imports neither transformers nor
+PyTorch by itself: names load their module when they are asked for, and models are registered once transformers is
+imported.
 """
 
-import sys
-from pathlib import Path
-
-from fastformer.lazy import lazy_names
+from fastformer.lazy import lazy_names, when_imported
 from fastformer.version import __version__
 
 _PLACES = {
@@ -31,6 +30,7 @@ _PLACES = {
     "ConversionPredictor": "fastformer.tasks.conversion",
     "Summarizer": "fastformer.tasks.summarization",
     "TextEncoder": "fastformer.tasks.encoder",
+    "load_export": "fastformer.tasks.answering",
 }
 
 __all__ = ["__version__", *_PLACES]
@@ -38,13 +38,9 @@ __all__ = ["__version__", *_PLACES]
 __getattr__, __dir__ = lazy_names(__name__, _PLACES)
 
 
-def _is_command_line() -> bool:
-    """Whether this process is `fastformer …` or `python -m fastformer …`."""
-    given = sys.orig_argv
-    as_module = "-m" in given and given[given.index("-m") + 1 :][:1] == [__name__]
-    return as_module or Path(sys.argv[0]).stem == __name__
-
-
-if not _is_command_line():  # whose `--help` should not wait for torch; its verbs import what they need
+def _register_models() -> None:
     import fastformer.data.tokenizers
     import fastformer.modeling  # noqa: F401
+
+
+when_imported("transformers", _register_models)

@@ -1,8 +1,12 @@
-"""Importing late: names that load their module when they are asked for."""
+"""Importing late: names that load their module when they are asked for, and what waits for another library."""
 
 import importlib
+import importlib.util
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any
 
 
@@ -20,3 +24,40 @@ def lazy_names(package: str, places: Mapping[str, str]) -> tuple[Callable[[str],
         return sorted({*vars(sys.modules[package]), *places})
 
     return __getattr__, __dir__
+
+
+def when_imported(library: str, do: Callable[[], None]) -> None:
+    """Do something as soon as a library has been imported: now, if it has been; else right after, before its importer.
+
+    So `import fastformer` need not import a library that a program may never use, and yet has done its part for it.
+    """
+    if sys.modules.get(library) is not None:
+        do()
+    else:
+        sys.meta_path.insert(0, _Waiting(library, do))
+
+
+class _Waiting(MetaPathFinder):
+    """Finds a library where the others find it, and does something once it has run."""
+
+    def __init__(self, library: str, do: Callable[[], None]):
+        self.library, self.do = library, do
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The specification of the library, and of no other module."""
+        if name != self.library or self not in sys.meta_path:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        run = spec.loader.exec_module
+
+        def run_and_do(module: ModuleType) -> None:
+            run(module)
+            self.do()
+
+        spec.loader.exec_module = run_and_do  # type: ignore[method-assign]  # of this one loader
+        return spec

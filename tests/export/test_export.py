@@ -19,7 +19,8 @@ from fastformer.export.exporting import export, verify, write_onnx
 from fastformer.export.int8 import Int8Linear, to_int8
 from fastformer.export.onnx_model import OnnxClassifier
 from fastformer.runs.folder import open_run
-from fastformer.tasks.answering import light_predictor
+from fastformer.tasks.answering import light_predictor, load_export
+from fastformer.tasks.base import get_task
 from fastformer.tasks.classification.declaration import Predicting
 from fastformer.tasks.verbs import embed, evaluate, predict, train
 
@@ -245,6 +246,25 @@ main()
         ]
         assert light == whole
 
+    def test_python_needs_neither_torch_nor_transformers(self, export_folder, run_folder, tmp_path):  # noqa: F811
+        code = f"""
+import json, sys
+import fastformer
+model = fastformer.load_export({str(export_folder)!r})
+print(json.dumps(model.predict(["a cat and a dog", "some soup"], top=1)))
+assert "torch" not in sys.modules and "transformers" not in sys.modules
+"""
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        whole = get_task("classification").load(open_run(export_folder))
+        expected = list(whole.predict(["a cat and a dog", "some soup"], Predicting(top=1)))
+        for ours, theirs in zip(json.loads(done.stdout), expected, strict=True):
+            assert ours.pop("probabilities") == pytest.approx(theirs.pop("probabilities"), abs=1e-5)
+            assert ours == theirs
+        for folder in (run_folder, tmp_path / "nothing"):
+            with pytest.raises(UserError, match="not an export"):
+                load_export(folder)
+
     def test_a_light_predictor_cuts_and_refuses_as_the_other(self, export_folder, tmp_path):
         light = light_predictor(export_folder)
         light.longest = 3
@@ -260,6 +280,8 @@ main()
         told = json.loads((other / "tokenizer_config.json").read_text())
         (other / "tokenizer_config.json").write_text(json.dumps(told | {"split_special_tokens": False}))
         assert light_predictor(other) is None
+        with pytest.raises(UserError, match="needs transformers"):
+            load_export(other)
         assert light_predictor(run_folder) is None
         assert light_predictor(tmp_path / "nothing") is None
 

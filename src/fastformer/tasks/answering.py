@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from fastformer.data.answers import Write, check_ending, write_lines, writing_answers
+from fastformer.data.frames import as_records
 from fastformer.data.keeping import Keep, carrying
 from fastformer.data.row_counts import how_many_rows
 from fastformer.data.standard_input import input_pauses
@@ -77,6 +78,32 @@ def light_predictor(run: str | Path) -> LightPredictor | None:
         return None
     module, _, name = light.partition(":")
     return getattr(importlib.import_module(module), name).open(Path(run), record)
+
+
+class Export:
+    """An export that answers in Python as `fastformer predict` does, by onnxruntime and tokenizers alone."""
+
+    def __init__(self, predictor: LightPredictor):
+        self.predictor = predictor
+
+    @property
+    def task(self) -> str:
+        """The task that it was trained for."""
+        return self.predictor.task
+
+    def predict(self, examples: Iterable[Any], **options: Any) -> list[dict[str, Any]]:
+        """An answer per example, in their order; options are those of `fastformer predict`."""
+        chosen = options_for(self.task, "predicting", options)
+        return list(self.predictor.predict(as_records(examples), chosen))
+
+
+def load_export(folder: str | Path) -> Export:
+    """An export, loaded without importing PyTorch or transformers: `load_export("exported").predict(["a text"])`."""
+    if (predictor := light_predictor(folder)) is not None:
+        return Export(predictor)
+    if not (Path(folder) / "model.onnx").is_file():
+        raise UserError(f"{folder}: not an export; `fastformer export RUN --output {folder}` makes one")
+    raise UserError(f"{folder}: its tokenizer needs transformers; load it with the class of its task, as a run")
 
 
 def answer_all(
