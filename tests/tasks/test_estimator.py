@@ -141,12 +141,15 @@ def test_is_a_step_that_gives_features(data):
 def test_large_tables_are_stored_in_half_precision(fitted, data, tmp_path):
     fitted.save(tmp_path / "run")
     weights = load_file(tmp_path / "run" / "model.safetensors")
-    tables = {name for name, weight in weights.items() if weight.numel() > 100_000 and "embeddings" in name}
-    assert tables
+    tables = {name for name, weight in weights.items() if weight.numel() > 100_000}
+    assert any("embeddings" in name for name in tables)
+    assert any("ngrams" in name for name in tables)
+    assert sum(path.stat().st_size for path in (tmp_path / "run").iterdir()) < 15_000_000
     assert {weights[name].dtype for name in tables} == {torch.float16}
     loaded = TextClassifier.load(tmp_path / "run")
     assert {weight.dtype for weight in loaded.model_.parameters()} == {torch.float32}
     np.testing.assert_array_equal(loaded.transform(data[0][:20]), fitted.transform(data[0][:20]))
+    np.testing.assert_array_equal(loaded.predict_proba(data[0][:20]), fitted.predict_proba(data[0][:20]))
 
 
 def test_integer_labels_come_back_as_integers(data, tmp_path):
@@ -195,6 +198,51 @@ def test_balanced_classes_count_the_same(preset):
     assert 0.35 < balanced.predict_proba(["a film"])[0, 1] < 0.65
     assert balanced._predictor.trained.record["settings"]["class_weight"] == "balanced"
     assert clone(balanced).class_weight == "balanced"
+
+
+@pytest.mark.parametrize("preset", ["default", "encoder"])
+def test_texts_count_by_their_weights(preset):
+    """Every text has both labels equally often; weights say which one counts."""
+    texts = [f"{word} film" for word in ("nice", "odd")] * 60
+    labels = ["good" if number % 4 < 2 else "bad" for number in range(120)]
+    weights = [
+        9.0 if (text == "nice film") == (label == "good") else 1.0 for text, label in zip(texts, labels, strict=True)
+    ]
+    model = TextClassifier(preset=preset, epochs=3).fit(texts, labels, sample_weight=weights)
+    chances = model.predict_proba(["nice film", "odd film"])
+    assert (chances[:, 0] > [0, 0.6]).all()  # bad, good
+    assert (chances[:, 1] > [0.6, 0]).all()
+    texts, labels = [*texts, "a third kind"], [*labels, "none"]
+    same = TextClassifier(preset=preset, epochs=3).fit(texts, labels, sample_weight=[*(2 * np.array(weights)), 0])
+    assert same.classes_.tolist() == ["bad", "good"]  # weight 0 is left out, and only how weights compare matters
+    np.testing.assert_array_equal(same.predict_proba(["nice film", "odd film"]), chances)
+
+
+def test_numbers_and_several_labels_count_by_their_weights():
+    texts = ["nice film", "odd film"] * 60
+    first = np.arange(120) % 4 < 2
+    numbers = np.where(first, 1.0, 5.0)
+    model = TextRegressor(epochs=10).fit(texts, numbers, sample_weight=np.where(first, 1.0, 19.0))
+    assert model.predict(["nice film"])[0] > 4
+    several = [["a", "b"] if one else ["b"] for one in first]
+    light, heavy = (
+        TextClassifier(epochs=3).fit(texts, several, sample_weight=np.where(first, weight, 1.0)) for weight in (0.1, 10)
+    )
+    assert light.predict_proba(["nice film"])[0, 0] < 0.3 < 0.7 < heavy.predict_proba(["nice film"])[0, 0]
+
+
+def test_weights_are_checked_as_scikit_learn_does(data):
+    count = len(data[0])
+    for weights, message in (
+        ([1.0] * 3, "sample_weight.shape"),
+        ([-1.0] * count, "Negative values"),
+        ([np.nan] * count, "NaN"),
+        (np.ones((count, 2)), "Sample weights must be 1D"),
+        ([0.0] * count, "all weights are 0|zero"),
+    ):
+        for model in (TextClassifier(), TextRegressor()):
+            with pytest.raises(ValueError, match=message):
+                model.fit(data[0], range(count) if isinstance(model, TextRegressor) else data[1], sample_weight=weights)
 
 
 def test_class_weights_are_for_one_label_per_text(data):

@@ -14,10 +14,15 @@ from torch.utils.data import Dataset, Sampler
 
 
 class EncodedTexts(Dataset):
-    """Token ids and labels of many texts: `texts[i] -> {"input_ids": ids, "labels": label}`."""
+    """Token ids and labels of many texts: `texts[i] -> {"input_ids": ids, "labels": label}`.
 
-    def __init__(self, tokens: np.ndarray, offsets: np.ndarray, labels: np.ndarray | None):
-        self.tokens, self.offsets, self.labels = tokens, offsets, labels
+    Where texts do not count alike, `weights` says how much each does; it is 1 on average.
+    """
+
+    def __init__(
+        self, tokens: np.ndarray, offsets: np.ndarray, labels: np.ndarray | None, weights: np.ndarray | None = None
+    ):
+        self.tokens, self.offsets, self.labels, self.weights = tokens, offsets, labels, weights
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -26,6 +31,8 @@ class EncodedTexts(Dataset):
         item = {"input_ids": self.tokens[self.offsets[index] : self.offsets[index + 1]]}
         if self.labels is not None:
             item["labels"] = self.labels[index]
+        if self.weights is not None:
+            item["sample_weight"] = self.weights[index]
         return item
 
     @property
@@ -97,10 +104,15 @@ class Subset(Dataset):
         return self.texts.labels[self.indices]
 
     @property
+    def weights(self) -> np.ndarray | None:
+        """How much each text counts, in the order of `indices`; None where all count alike."""
+        return None if self.texts.weights is None else self.texts.weights[self.indices]
+
+    @property
     def arrays(self) -> tuple[np.ndarray, ...]:
         """All that it consists of."""
-        labels = () if self.texts.labels is None else (self.texts.labels,)
-        return (self.indices, self.texts.offsets, *labels, self.texts.tokens)
+        further = (array for array in (self.texts.labels, self.texts.weights) if array is not None)
+        return (self.indices, self.texts.offsets, *further, self.texts.tokens)
 
 
 class Joined(Dataset):

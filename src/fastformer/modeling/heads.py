@@ -63,9 +63,13 @@ class FastformerForSequenceClassification(FastformerPreTrainedModel):
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
+        sample_weight: Tensor | None = None,
         **kwargs,
     ) -> SequenceClassifierOutput:
-        """Logits (batch, num_labels), and the loss when `labels` are given; see `FastformerModel.forward`."""
+        """Logits (batch, num_labels), and the loss when `labels` are given; see `FastformerModel.forward`.
+
+        `sample_weight` (batch) says how much the loss of each text counts; by default 1.
+        """
         alone = self.config.ngram_only and labels is None  # whoever trains it further wants the encoder
         if self.ngrams is not None and alone:
             outputs, logits = BaseModelOutput(), self._ngram_logits(self.ngrams, input_ids, attention_mask)
@@ -78,13 +82,24 @@ class FastformerForSequenceClassification(FastformerPreTrainedModel):
         logits = with_doubt(self.sum(logits), self.config.doubt)
         loss = None
         if labels is not None:
-            if self.class_weights is not None:
+            if sample_weight is not None:
+                loss = (sample_weight * self._losses(logits, labels)).mean()
+            elif self.class_weights is not None:
                 loss = nn.functional.cross_entropy(logits, labels, self.class_weights.to(logits.device))
             else:
                 loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
         return SequenceClassifierOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
+
+    def _losses(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The loss of each text; their mean is the loss of all."""
+        if self.config.problem_type == "regression":
+            return (logits.squeeze(-1) - labels).square()
+        if self.config.problem_type == "multi_label_classification":
+            return nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="none").mean(dim=-1)
+        losses = nn.functional.cross_entropy(logits, labels, self.class_weights, reduction="none")
+        return losses if self.class_weights is None else losses / self.class_weights[labels].mean()
 
     def add_ngrams(self, channel: NgramChannel, only: bool = False, doubt: float = 0.0) -> None:
         """Put an n-gram channel beside the encoder, or in its place."""

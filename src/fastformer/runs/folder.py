@@ -49,7 +49,7 @@ RUN_FILE = "run.json"
 MODELS = "fastformer.models"  # the group of entry points by which packages bring runs along
 PACKAGES = {"base": "fastformer-base-en"}  # the names that packages of ours bring
 CHECKPOINTS = "checkpoints"
-LARGE_TABLE = 100_000  # numbers of an embedding that are worth rounding
+LARGE_TABLE = 100_000  # numbers of a table that are worth rounding
 CHECKPOINT_MARK = "settings.json"  # in checkpoints/: says that they are ours
 _ASIDE = ".saving"  # a run that is being written
 _COMPLETE = ".saved"  # a run that is complete: its files are on their way into place
@@ -324,11 +324,14 @@ def _in_half_where_exact(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def round_tables(model: PreTrainedModel) -> None:
-    """Round large embeddings to half precision, in place: on disk they take half the room (`save_run`)."""
+    """Round large embeddings and buffers to half precision, in place: on disk they take half the room (`save_run`)."""
+    embeddings = (module.weight for module in model.modules() if isinstance(module, torch.nn.Embedding))
     with torch.no_grad():
-        for module in model.modules():
-            if isinstance(module, torch.nn.Embedding) and module.weight.numel() >= LARGE_TABLE:
-                module.weight.copy_(module.weight.half().float())
+        for table in (*embeddings, *model.buffers()):
+            if table.numel() >= LARGE_TABLE and table.dtype == torch.float32:
+                half = table.half().float()
+                if torch.isfinite(half).all():  # else it has numbers too large for that
+                    table.copy_(half)
 
 
 def save_results(folder: Path, metrics: dict[str, Any], card: str) -> None:

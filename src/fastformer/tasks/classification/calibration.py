@@ -12,20 +12,23 @@ from fastformer.tasks.classification.metrics import log_losses
 PRIOR_TEXTS = 20  # a handful of texts cannot say much: this many speak for leaving the logits as they are
 
 
-def temperature(space: LabelSpace, logits: np.ndarray, labels: np.ndarray) -> float:
+def temperature(space: LabelSpace, logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None) -> float:
     """The T that minimizes the log loss of softmax(logits / T), or of the sigmoid for several labels a text.
 
-    The penalty PRIOR_TEXTS · (log T)² keeps it near 1 where few texts speak.
+    The penalty PRIOR_TEXTS · (log T)² keeps it near 1 where few texts speak. Texts may have weights, 1 on average.
     """
 
     def loss(log_t: float) -> float:
         chances = probabilities(space, logits / np.exp(log_t))
-        return len(labels) * log_losses(chances, labels).mean() + PRIOR_TEXTS * log_t**2
+        losses = log_losses(chances, labels).reshape(len(labels), -1).mean(axis=1)
+        return (losses if weights is None else losses * weights).sum() + PRIOR_TEXTS * log_t**2
 
     return float(np.exp(minimize_scalar(loss, bounds=(-2, 2), method="bounded").x))
 
 
-def cross_calibrated(space: LabelSpace, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def cross_calibrated(
+    space: LabelSpace, logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None
+) -> np.ndarray:
     """Logits over a temperature that other texts gave: every second text has that of the rest.
 
     Scores of a model on the very texts that its temperature was fitted on would flatter it.
@@ -35,7 +38,8 @@ def cross_calibrated(space: LabelSpace, logits: np.ndarray, labels: np.ndarray) 
     found = np.empty_like(logits)
     for half in (0, 1):
         rest = slice(1 - half, None, 2)
-        found[half::2] = logits[half::2] / temperature(space, logits[rest], labels[rest])
+        of_rest = None if weights is None else weights[rest]
+        found[half::2] = logits[half::2] / temperature(space, logits[rest], labels[rest], of_rest)
     return found
 
 

@@ -84,11 +84,13 @@ def fit_channel(
 
     def features(texts: Subset, further: Subset | None) -> ngrams.Features:
         if further is None:
-            return ngrams.Features(texts, words, ngrams.pair_buckets(labelled, space.size), meanings)
-        found = ngrams.Features(
-            Joined(texts, further), words, ngrams.pair_buckets(Joined(labelled, further), space.size), meanings
-        )
-        return found.along(ngrams.DIRECTIONS, seed, len(texts))
+            found = ngrams.Features(texts, words, ngrams.pair_buckets(labelled, space.size), meanings)
+        else:
+            found = ngrams.Features(
+                Joined(texts, further), words, ngrams.pair_buckets(Joined(labelled, further), space.size), meanings
+            ).along(ngrams.DIRECTIONS, seed, len(texts))
+        found.weights = texts.weights
+        return found
 
     def fitted(found: ngrams.Features, labels: np.ndarray, choice: ngrams.Choice) -> NgramChannel:
         found = found.louder(choice.loudness)
@@ -118,7 +120,8 @@ def fit_channel(
     crossed = everything is not None and len(some) == len(everything)
     order = np.concatenate([held_out.indices, training.indices]) if crossed else np.arange(len(held_out))
     # First those that the encoder speaks of.
-    labels = everything.labels[order] if everything is not None and crossed else held_out.labels
+    judged = Subset(everything.texts, everything.indices[order]) if everything is not None and crossed else held_out
+    labels = judged.labels
     attempts = 1 if unlabelled is None else 2
     tries = len(ngrams.GRID) + (0 if meanings is None else len(ngrams.LOUDNESSES) - 1)
     steps = attempts * (tries + 1) + (attempts if crossed else 1)
@@ -142,7 +145,7 @@ def fit_channel(
                 further = ngrams.beside(some, Subset(unlabelled, np.arange(len(unlabelled))), seed)
             channel = fitted(features(some, further), some.labels, choice)
     usual = loudness(space, choice.scores, choice.labels)
-    unseen = Unseen(space, scores, encoder, labels, usual, balanced)
+    unseen = Unseen(space, scores, encoder, labels, usual, balanced, judged.weights)
     chosen, logits = unseen.blend(), unseen.cross_blended()
     about = {"C": choice.C, "meanings": choice.loudness, "tried": choice.tried, "weights": asdict(chosen), **helped}
     return Stacked(channel, chosen, logits, about)

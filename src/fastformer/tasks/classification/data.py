@@ -75,11 +75,15 @@ class Table:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows whose labels are what they should be already; the same as a `Table` otherwise."""
+    """Rows whose labels are what they should be already; the same as a `Table` otherwise.
+
+    `weights` says how much each row counts in training, 1 on average; without it all count alike.
+    """
 
     rows: Sequence[Row]
     kind: LabelKind | Literal["none"]
     name: str
+    weights: np.ndarray | None = None
 
     def of_kind(self, kind: LabelKind | Literal["none"]) -> "Rows":
         """Itself."""

@@ -219,6 +219,7 @@ def _encode(
     encoded = workspace.encode(split, texts, tokenizer, settings.max_length, called=rows.name, total=total)
     if not unlabelled:
         encoded.labels = labelled.labels
+        encoded.weights = rows.weights if isinstance(rows, Rows) else None
     longest = int(encoded.lengths.max())
     if workspace.show and LONG_TEXT < longest < settings.max_length:
         say(f"{rows.name}: the longest text has {longest:,} tokens; none is cut.")

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags, TransformerTags
 from sklearn.utils.multiclass import type_of_target
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d
 
 from fastformer.data.frames import indicators, only_column
 from fastformer.data.tables import Row
@@ -96,7 +96,14 @@ class _TextEstimator(BaseEstimator):
         self._take(get_task(TASK).load(run))
         return self
 
-    def _fit(self, texts: list[str], labels: list[Any], kind: LabelKind, unlabelled: list[str] | None = None) -> None:
+    def _fit(
+        self,
+        texts: list[str],
+        labels: list[Any],
+        kind: LabelKind,
+        weights: np.ndarray | None,
+        unlabelled: list[str] | None = None,
+    ) -> None:
         task = get_task(TASK)
         settings = task.settings(
             self.preset,
@@ -112,7 +119,7 @@ class _TextEstimator(BaseEstimator):
             regression=kind == "number",
         )
         rows = [Row(*pair) for pair in zip(texts, labels, strict=True)]
-        data = {"train": Rows(rows, kind, "training data")}
+        data = {"train": Rows(rows, kind, "training data", weights)}
         if unlabelled is not None:
             data["unlabelled"] = Rows([Row(text) for text in unlabelled], "none", "unlabelled data")
         with temporary_workspace(self.verbose) as workspace:
@@ -204,24 +211,33 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
         tags.classifier_tags.multi_label = True
         return tags
 
-    def fit(self, texts: Iterable[str], y: Sequence[Any], unlabelled: Iterable[str] | None = None) -> Self:
+    def fit(
+        self,
+        texts: Iterable[str],
+        y: Sequence[Any],
+        unlabelled: Iterable[str] | None = None,
+        sample_weight: Sequence[float] | None = None,
+    ) -> Self:
         """Train on texts and their labels `y`; some of them are held out to choose the epoch.
 
         `unlabelled` are further texts, without labels. Their words join in the vocabulary, and which words go together
         in them is learned from if that does better on the texts held out.
+
+        `sample_weight` says how much each text counts in the losses, beside the others. One of weight 0 is left out.
         """
         if unlabelled is not None and not (unlabelled := _checked_texts(unlabelled)):
             raise UserError("unlabelled: no texts; give at least one, or leave it out")
         texts, matrix = _checked_texts(texts), indicators(y)
         labels = _checked_labels(y) if matrix is None else matrix.labels()
         _check_as_many(texts, labels, "labels")
+        texts, labels, weights = _weighted(texts, labels, sample_weight)
         several = bool(labels) and all(isinstance(label, list | tuple | set | frozenset) for label in labels)
         known = np.unique([name for names in labels for name in names] if several else labels)
         original = {_written(name): name for name in known}
         if len(original) < len(known):
             raise ValueError(f"labels {', '.join(map(repr, known.tolist()))[:200]}: some are the same once written out")
         written = [[_written(name) for name in label] if several else _written(label) for label in labels]
-        self._fit(texts, written, "multi" if several else "single", unlabelled)
+        self._fit(texts, written, "multi" if several else "single", weights, unlabelled)
         if matrix is not None:
             self._predictor.trained.record["indicator_columns"] = list(matrix.names)
         self._set_labels([original[name] for name in self._space.names])
@@ -307,11 +323,15 @@ class TextRegressor(RegressorMixin, _TextEstimator):
 
     _predicts = "numbers"
 
-    def fit(self, texts: Iterable[str], y: Sequence[float]) -> Self:
-        """Train on texts and their numbers `y`; some of them are held out to choose the epoch."""
+    def fit(self, texts: Iterable[str], y: Sequence[float], sample_weight: Sequence[float] | None = None) -> Self:
+        """Train on texts and their numbers `y`; some of them are held out to choose the epoch.
+
+        `sample_weight` says how much each text counts in the loss, beside the others. One of weight 0 is left out.
+        """
         texts, numbers = _checked_texts(texts), _checked_numbers(y)
         _check_as_many(texts, numbers, "numbers")
-        self._fit(texts, numbers, "number")
+        texts, numbers, weights = _weighted(texts, numbers, sample_weight)
+        self._fit(texts, numbers, "number", weights)
         return self
 
     def predict(self, texts: Iterable[str]) -> np.ndarray:
@@ -372,6 +392,20 @@ def _array_like(y: Any, what: str) -> Any:
 def _check_as_many(texts: list[str], labels: list[Any], what: str) -> None:
     if len(texts) != len(labels):
         raise ValueError(f"{len(texts)} texts but {len(labels)} {what}")
+
+
+def _weighted(
+    texts: list[str], labels: list[Any], sample_weight: Any
+) -> tuple[list[str], list[Any], np.ndarray | None]:
+    """Texts that count, their labels, and how much each counts, 1 on average; None where all count alike."""
+    if sample_weight is None:
+        return texts, labels, None
+    weights = _check_sample_weight(sample_weight, texts, dtype=np.float64, ensure_non_negative=True)
+    kept = np.flatnonzero(weights)
+    if not len(kept):
+        raise ValueError("sample_weight: all weights are 0, so no text is left to learn from")
+    weights = (weights[kept] / weights[kept].mean()).astype(np.float32)
+    return [texts[index] for index in kept], [labels[index] for index in kept], weights
 
 
 def _checked_texts(texts: Iterable[str]) -> list[str]:

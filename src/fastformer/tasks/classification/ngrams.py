@@ -116,6 +116,7 @@ class Features:
     """
 
     directions: Directions | None = None
+    weights: np.ndarray | None = None  # how much each row counts in a fit; None: all alike
 
     def __init__(self, texts: Subset | Joined, words: Sequence[str], buckets: int, meanings: np.ndarray | None = None):
         self.vocabulary, self.buckets = len(words), buckets
@@ -173,6 +174,7 @@ class Features:
         """The same features of some of the texts."""
         some = copy.copy(self)
         some.rows = self.rows[chosen]
+        some.weights = None if self.weights is None else self.weights[chosen]
         return some
 
     def along(self, number: int, seed: int, texts: int) -> "Features":
@@ -279,10 +281,11 @@ def fit_machines(
     Where a text may have several labels, given as rows of 0 and 1, there is one per label, with all texts alike and all
     features as they are.
     """
-    rows = features.rows if chosen is None else features.rows[chosen]
+    features = features if chosen is None else features.of(chosen)
+    rows, counts = features.rows, features.weights
     labels = labels if chosen is None else labels[chosen]
     if labels.ndim == 2:
-        return _fit_label_machines(rows, labels, C)
+        return _fit_label_machines(rows, labels, C, counts)
     weights = np.zeros((rows.shape[1], classes), dtype=np.float32)
     bias = np.full(classes, MISSING_CLASS, dtype=np.float32)
     known = np.unique(labels)
@@ -292,7 +295,7 @@ def fit_machines(
     places = rows.shape[1] - features.counted
     loud = np.ones(rows.shape[1], np.float32) if features.long else _telling(rows, labels, places)
     louder = sparse.csr_array((rows.data * loud[rows.indices], rows.indices, rows.indptr), rows.shape)
-    machines = _machines(louder, labels, C, "balanced")
+    machines = _machines(louder, labels, C, "balanced", counts)
     coefficients, intercepts = machines.coef_ * loud, machines.intercept_
     if len(known) == 2:  # one machine, for the second class against the first
         coefficients = np.concatenate([-coefficients, coefficients])
@@ -326,23 +329,25 @@ def _telling(rows: sparse.csr_array, labels: np.ndarray, places: int) -> np.ndar
     return (loud * np.sqrt(before / max(after, 1e-12))).astype(np.float32)
 
 
-def _fit_label_machines(rows: sparse.csr_array, labels: np.ndarray, C: float) -> Weights:
+def _fit_label_machines(rows: sparse.csr_array, labels: np.ndarray, C: float, counts: np.ndarray | None) -> Weights:
     weights = np.zeros((rows.shape[1], labels.shape[1]), dtype=np.float32)
     shares = labels.mean(axis=0)
     bias = np.where(shares == 1, -MISSING_CLASS, MISSING_CLASS).astype(np.float32)  # of a label that all or none have
     rows = rows.astype(np.float64)  # once, and not for every machine
     for label in np.flatnonzero((shares > 0) & (shares < 1)) if rows.nnz else ():
-        machine = _machines(rows, labels[:, label] > 0.5, C, None)
+        machine = _machines(rows, labels[:, label] > 0.5, C, None, counts)
         weights[:, label], bias[label] = machine.coef_[0], machine.intercept_[0]
     return Weights(weights, bias)
 
 
-def _machines(rows: sparse.csr_array, labels: np.ndarray, C: float, class_weight: str | None) -> LinearSVC:
+def _machines(
+    rows: sparse.csr_array, labels: np.ndarray, C: float, class_weight: str | None, counts: np.ndarray | None
+) -> LinearSVC:
     # A looser tolerance than scikit-learn's takes half the time, with the same scores (docs/LOG.md).
     machines = LinearSVC(C=C, class_weight=class_weight, tol=0.1, max_iter=200, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return machines.fit(rows, labels)
+        return machines.fit(rows, labels, counts)
 
 
 def choose(features: Features, labels: np.ndarray, classes: int, seed: int, advance: Callable[[int], None]) -> "Choice":

@@ -100,27 +100,30 @@ class Unseen:
     labels: np.ndarray
     usual: float  # the s that is expected
     balanced: bool = False  # every class weighs the same in both losses
+    counts: np.ndarray | None = None  # how much each text counts in them; None: all alike
 
     def of(self, first: slice) -> "Unseen":
         """The same with some of the first texts, and all that are beyond them."""
-        channel, labels = (
-            np.concatenate([rows[: len(self.encoder)][first], rows[len(self.encoder) :]])
-            for rows in (self.channel, self.labels)
-        )
-        return replace(self, channel=channel, encoder=self.encoder[first], labels=labels)
+
+        def some(rows: np.ndarray) -> np.ndarray:
+            return np.concatenate([rows[: len(self.encoder)][first], rows[len(self.encoder) :]])
+
+        counts = None if self.counts is None else some(self.counts)
+        channel, labels = some(self.channel), some(self.labels)
+        return replace(self, channel=channel, encoder=self.encoder[first], labels=labels, counts=counts)
 
     def blend(self) -> Blend:
         """The blend of the least log loss, or the channel alone."""
-        first, labels = self.channel[: len(self.encoder)], self.labels[: len(self.encoder)]
+        every = np.ones(len(self.labels), np.float32) if self.counts is None else self.counts
+        first, labels, counts = (rows[: len(self.encoder)] for rows in (self.channel, self.labels, every))
         if self.space.kind == "multi":
-            alone, both = (_least_binary(first, part, labels, self.usual) for part in (None, self.encoder))
-            weights = np.ones_like(labels)
+            alone, both = (_least_binary(first, part, labels, self.usual, counts) for part in (None, self.encoder))
+            weights = np.ones_like(labels) * counts[:, None]
         else:
-            by_class = class_weights(labels, self.space.size, 1.0 if self.balanced else 0.5)
-            weights = by_class[labels]
+            weights = counts * class_weights(labels, self.space.size, 1.0 if self.balanced else 0.5)[labels]
 
             def weighted(s: float, w: float = 0.0) -> float:
-                return _loss(self.space, Blend(s, w)(first, self.encoder), labels, by_class) + _prior(s, self.usual)
+                return _loss(self.space, Blend(s, w)(first, self.encoder), labels, weights) + _prior(s, self.usual)
 
             [channel] = _least(weighted, (self.usual,))
             alone = Blend(channel, 0.0)
@@ -133,18 +136,18 @@ class Unseen:
         worth = value_of(said[1], labels) - value_of(said[0], labels)
         heard = surely and gained.sum() > 0 and worth >= WORTH
         if self.space.kind == "multi":
-            return both if heard else _least_binary(self.channel, None, self.labels, self.usual)
+            return both if heard else _least_binary(self.channel, None, self.labels, self.usual, every)
         if heard:
-            return self._calibrated(both, said[1], labels)
-        return self._calibrated(alone, alone.channel * self.channel, self.labels)
+            return self._calibrated(both, said[1], labels, counts)
+        return self._calibrated(alone, alone.channel * self.channel, self.labels, every)
 
-    def _calibrated(self, found: Blend, logits: np.ndarray, labels: np.ndarray) -> Blend:
+    def _calibrated(self, found: Blend, logits: np.ndarray, labels: np.ndarray, counts: np.ndarray) -> Blend:
         """The same blend, as loud and as doubtful as is right for texts with these logits and labels.
 
         The question is whether the answer is right, yes or no, and its probability is judged by the log loss of that.
         """
         right = logits.argmax(axis=1) == labels
-        weights = class_weights(labels, self.space.size, 1.0)[labels] if self.balanced else 1.0
+        weights = counts * (class_weights(labels, self.space.size, 1.0)[labels] if self.balanced else 1.0)
 
         def loss(louder: float, doubt: float) -> float:
             sure = probabilities(self.space, _doubtful(louder * logits, min(doubt, MOST_DOUBT))).max(axis=1)
@@ -175,23 +178,30 @@ def _prior(found: float, expected: float) -> float:
 
 
 def _loss(space: LabelSpace, logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None) -> float:
-    """Log loss in nats, over all texts."""
+    """Log loss in nats, over all texts, each of which may have a weight."""
     losses = log_losses(probabilities(space, logits), labels)
-    return float((losses * (1 if weights is None else weights[labels])).sum())
+    return float((losses if weights is None else losses * weights).sum())
 
 
-def _least_binary(channel: np.ndarray, encoder: np.ndarray | None, labels: np.ndarray, usual: float) -> Blend:
+def _least_binary(
+    channel: np.ndarray,
+    encoder: np.ndarray | None,
+    labels: np.ndarray,
+    usual: float,
+    counts: np.ndarray | None = None,
+) -> Blend:
     """The blend of the least loss where texts may have several labels; `encoder` may be left out."""
     parts = [channel.reshape(-1).astype(np.float64)]
     parts += [] if encoder is None else [encoder.reshape(-1).astype(np.float64)]
     truth = labels.reshape(-1) > 0.5
+    weights = 1.0 if counts is None else np.repeat(counts, labels.shape[1])
 
     def loss(numbers: np.ndarray) -> tuple[float, np.ndarray]:
         """The loss and its gradient at (log s, [log w,] c)."""
         factors, bias = np.exp(numbers[:-1]).tolist(), float(numbers[-1])
         logits = sum(factor * part for factor, part in zip(factors, parts, strict=True)) + bias
-        wrong = expit(logits) - truth
-        value = np.logaddexp(0, np.where(truth, -logits, logits)).sum()
+        wrong = weights * (expit(logits) - truth)
+        value = (weights * np.logaddexp(0, np.where(truth, -logits, logits))).sum()
         slope = np.array([*(f * (wrong @ part) for f, part in zip(factors, parts, strict=True)), wrong.sum()])
         slope[0] += 2 * PRIOR_TEXTS * (numbers[0] - np.log(usual))
         slope[-1] += 2 * PRIOR_TEXTS * bias

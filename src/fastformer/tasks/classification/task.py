@@ -130,8 +130,9 @@ class Classification(Task[ClassificationSettings, ClassificationParts]):
         if parts.stacking:
             model, logits = self._stack(model, logits, parts, history, workspace)
         elif space.kind != "number":
-            divide_logits(model, temperature(space, logits, labels))
-            logits = cross_calibrated(space, logits, labels)
+            weights = parts.validating.weights
+            divide_logits(model, temperature(space, logits, labels, weights))
+            logits = cross_calibrated(space, logits, labels, weights)
         answers = None
         if space.kind == "multi":
             model.config.label_thresholds = label_thresholds(logits, labels).round(4).tolist()
@@ -169,6 +170,7 @@ class Classification(Task[ClassificationSettings, ClassificationParts]):
         if parts.everything is not None and len(parts.everything) < FEW_TEXTS and stacked.blend.encoder:
             model = self._train_again(parts, history, workspace)
         stacked.add_to(model)
+        round_tables(model)
         return model, stacked.logits
 
     def _train_again(
