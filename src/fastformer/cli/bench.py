@@ -1,7 +1,8 @@
 """`fastformer bench WHAT`."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,6 +23,14 @@ bench_app = typer.Typer(
     rich_markup_mode=None,
     help="Measure time, memory and multiply-adds: of the mixers by length, on paper, and against other libraries.",
 )
+
+
+def _show(result: dict[str, Any], markdown: Callable[[dict[str, Any]], str], as_json: bool, where: str = "") -> None:
+    """Print a result: as JSON, or as its report and where its files are."""
+    if as_json:
+        print_json(result)
+    else:
+        print(f"{markdown(result)}\n{where}" if where else markdown(result).rstrip("\n"))
 
 
 @bench_app.command("speed")
@@ -71,9 +80,7 @@ def bench_speed(
         resume=resume,
         show_progress=not json_,
     )
-    if json_:
-        return print_json(result)
-    print(f"{markdown(result)}\nNumbers and plots are in {output}.")
+    _show(result, markdown, json_, f"Numbers and plots are in {output}.")
 
 
 @bench_app.command("complexity")
@@ -94,9 +101,7 @@ def bench_complexity(
     from fastformer.bench.complexity import complexity, markdown
 
     result = complexity(width=width, heads=heads, length=length, output=output)
-    if json_:
-        return print_json(result)
-    print(markdown(result), end="")
+    _show(result, markdown, json_)
 
 
 @bench_app.command("peers")
@@ -131,9 +136,7 @@ def bench_peers(
         threads=threads,
         show_progress=not json_,
     )
-    if json_:
-        return print_json(result)
-    print(f"{markdown(result)}\nNumbers are in {output}.")
+    _show(result, markdown, json_, f"Numbers are in {output}.")
 
 
 @bench_app.command("floor", hidden=True)  # for developers
@@ -153,9 +156,7 @@ def bench_floor(
     from fastformer.bench.floor import floor, markdown
 
     result = floor(output, repetitions=repetitions, seed=seed, threads=threads, show_progress=not json_)
-    if json_:
-        return print_json(result)
-    print(f"{markdown(result)}\nNumbers are in {output}.")
+    _show(result, markdown, json_, f"Numbers are in {output}.")
 
 
 @bench_app.command("long", hidden=True)  # for developers
@@ -236,9 +237,7 @@ def bench_classifiers(
         threads=threads,
         show_progress=not json_,
     )
-    if json_:
-        return print_json(result)
-    print(f"{markdown(result)}\nNumbers are in {output}.")
+    _show(result, markdown, json_, f"Numbers are in {output}.")
 
 
 @bench_app.command("suite")
@@ -286,9 +285,7 @@ def bench_suite(
         threads=threads,
         show_progress=not json_,
     )
-    if json_:
-        return print_json(result)
-    print(f"{markdown(result)}\nNumbers and the picture are in {output}.")
+    _show(result, markdown, json_, f"Numbers and the picture are in {output}.")
 
 
 @bench_app.command("serving", hidden=True)  # for developers

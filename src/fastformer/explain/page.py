@@ -6,7 +6,6 @@ Everything of the text is escaped, and the page forbids the network and any scri
 """
 
 import base64
-import hashlib
 import json
 from importlib.resources import files
 from string import Template
@@ -16,6 +15,7 @@ import numpy as np
 
 from fastformer.explain import cards
 from fastformer.explain.explanation import Explanation, Piece
+from fastformer.surroundings.html import head
 
 LEVELS = 8  # shades to either side; they grow with the square root of a number, so that small ones show
 
@@ -30,9 +30,7 @@ def page(explanation: Explanation) -> str:
     low, high = cards.ends(explanation, largest)
     levels = range(-LEVELS, LEVELS + 1)
     return Template(frame).substitute(
-        script_hash=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
-        title=cards.title(explanation),
-        style=style,
+        head=head(cards.title(explanation), style, script),
         header=cards.header(explanation, every),
         cards=cards.of_each(every, lambda one: cards.below(one, _places(pieces))),
         controls=_controls(explanation),

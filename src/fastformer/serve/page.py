@@ -3,8 +3,6 @@
 Their looks are those of the explain page (`explain/page.css`), and what these two add (`page.css`).
 """
 
-import base64
-import hashlib
 import html
 import json
 import re
@@ -14,20 +12,11 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
+from fastformer.surroundings.html import head
 from fastformer.version import __version__
 
-_HEAD = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<link rel="icon" href="data:,">
-<title>Routes · fastformer</title>
-<style>
-{style}
-</style>
-</head>
+_ALLOWED = "connect-src 'self'; base-uri 'none'; form-action 'none'"
+_ROUTES = """{head}
 <body class="serve routes">
 <header><p class="run">fastformer {version} · <a href=".">The page</a> · <a href="openapi.json">openapi.json</a></p>
 <h1>Routes</h1>
@@ -41,8 +30,7 @@ def page() -> str:
     """`GET /`."""
     script = _file("fastformer.serve", "page.js")
     return Template(_file("fastformer.serve", "page.html")).substitute(
-        script_hash=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
-        style=_style(),
+        head=head("fastformer", _style(), script, served=True, further=_ALLOWED),
         version=__version__,
         script=script,
     )
@@ -51,7 +39,7 @@ def page() -> str:
 def routes_page(description: Mapping[str, Any], address: str) -> str:
     """`GET /docs`: an OpenAPI description as a page, each route with a request to try; `address` is the server's."""
     about = _written(description["info"]["description"])
-    parts = [_HEAD.format(style=_style(), version=__version__, about=about)]
+    parts = [_ROUTES.format(head=head("Routes · fastformer", _style(), served=True), version=__version__, about=about)]
     schemas = description.get("components", {}).get("schemas", {})
     for path, methods in description["paths"].items():
         for method, route in methods.items():
@@ -71,11 +59,11 @@ def _route(path: str, method: str, route: Mapping[str, Any], schemas: Mapping[st
     name = content.get("schema", {}).get("$ref", "").rpartition("/")[2]
     fields = ["".join(map(_cell, row)) for row in _fields(schemas.get(name, {}))]
     if fields:
-        head = '<tr><th scope="col">field</th><th scope="col">kind</th><th scope="col">meaning</th></tr>'
+        names = '<tr><th scope="col">field</th><th scope="col">kind</th><th scope="col">meaning</th></tr>'
         label = html.escape(f"Fields of {method} {path}")
         rows = "".join(f"<tr>{row}</tr>" for row in fields)
         region = f'<div class="scroll" tabindex="0" role="region" aria-label="{label}">'
-        lines.append(f"{region}<table><thead>{head}</thead><tbody>{rows}</tbody></table></div>")
+        lines.append(f"{region}<table><thead>{names}</thead><tbody>{rows}</tbody></table></div>")
     for example in content.get("examples", {}).values():
         body = json.dumps(example["value"], ensure_ascii=False).replace("'", "'\\''")
         command = f"curl {address.rstrip('/')}{path} -H 'Content-Type: application/json' -d '{body}'"

@@ -13,7 +13,7 @@ from fastformer.engine.fit import Workspace, fit
 from fastformer.errors import Interrupted, UserError
 from fastformer.runs.folder import claim_output, open_run
 from fastformer.tasks.base import Predictor, get_task
-from fastformer.tasks.verbs import labelled, options_for, save
+from fastformer.tasks.verbs import options_for, save, score
 
 OwnPredictor = TypeVar("OwnPredictor", bound=Predictor)
 
@@ -76,22 +76,9 @@ class TaskModel(Generic[OwnPredictor]):
         chosen = options_for(self.task, "predicting", options)
         return list(self.predictor.predict(as_records(examples), chosen))
 
-    def evaluate(
-        self,
-        source: Any,
-        *,
-        text_column: str | None = None,
-        label_column: str | None = None,
-        separator: str | None = None,
-        header: bool | None = None,
-        strict: bool | None = None,
-        **options: Any,
-    ) -> dict[str, Any]:
-        """Scores on labelled data, which is read as that of the training was unless told; options of the task."""
-        chosen = options_for(self.task, "evaluating", options)
-        how = {"separator": separator, "header": header, "strict": strict}
-        data = labelled(self.predictor, as_records(source), text_column=text_column, label_column=label_column, **how)
-        return self.predictor.evaluate(data, chosen)
+    def evaluate(self, source: Any, **options: Any) -> dict[str, Any]:
+        """Scores on labelled data; options are those of `fastformer evaluate`: `text_column`, `strict`, the task's."""
+        return score(self.predictor, as_records(source), **options)
 
     def embed(self, examples: Iterable[Any]) -> np.ndarray:
         """A vector per example (examples, width), float32."""

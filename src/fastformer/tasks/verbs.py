@@ -133,34 +133,43 @@ def evaluate(
     run: Run | str | Path,
     source: Any,
     *,
+    show_progress: bool = True,
+    **options: Any,
+) -> dict[str, Any]:
+    """Score a run on labelled data; options are those of `score`."""
+    run = run if isinstance(run, Run) else open_run(run)
+    predictor = load(run, show_progress)
+    trained_on = run.record.get("data", {}).get("train")
+    if isinstance(source, str | Path) and isinstance(trained_on, str) and _same_file(source, trained_on):
+        say(f"{source}: the run was trained on it, so its scores say nothing of new data.")
+    result = score(predictor, source, **options)
+    say_notes(predictor)
+    return result
+
+
+def score(
+    predictor: Predictor,
+    source: Any,
+    *,
     text_column: str | None = None,
     label_column: str | None = None,
     separator: str | None = None,
     header: bool | None = None,
     strict: bool | None = None,
-    show_progress: bool = True,
     **options: Any,
 ) -> dict[str, Any]:
-    """Score a run on labelled data. Columns are those of the training unless given."""
-    run = run if isinstance(run, Run) else open_run(run)
-    chosen = options_for(run.task, "evaluating", options)
-    predictor = load(run, show_progress)
+    """Scores on labelled data, which is read as that of the training was unless told. `options` are the task's own."""
+    chosen = options_for(predictor.task, "evaluating", options)
     how = {"separator": separator, "header": header, "strict": strict}
     examples = labelled(predictor, source, text_column=text_column, label_column=label_column, **how)
-    trained_on = run.record.get("data", {}).get("train")
-    if isinstance(source, str | Path) and isinstance(trained_on, str) and _same_file(source, trained_on):
-        say(f"{source}: the run was trained on it, so its scores say nothing of new data.")
-    result = predictor.evaluate(examples, chosen)
-    say_notes(predictor)
-    return result
+    return predictor.evaluate(examples, chosen)
 
 
 def labelled(predictor: Predictor, source: Any, **columns: Any) -> Iterable[Any]:
     """Data to score a run on; `columns` are settings of how it is read, where they are not those of the training."""
     if source == "-":
         raise UserError("scoring needs a file: standard input does not say which column is the label")
-    settings = settings_with(predictor, **columns)
-    return _watched(predictor.trained.record["task"], predictor.show).read(source, "test", settings)
+    return _watched(predictor.task, predictor.show).read(source, "test", settings_with(predictor, **columns))
 
 
 def predict(
