@@ -33,9 +33,10 @@ docs: .venv/ready  ## Write docs/cli.md from the program, then build the site in
 	$(BIN)/python scripts/write_cli_reference.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-package: .venv/ready  ## Build wheel and sdist, install the wheel into an empty environment and try it there
+package: .venv/ready  ## Build wheels and sdists of both packages, install the wheels into an empty environment and try them there
 	rm -rf build dist
 	$(BIN)/python -m build --outdir dist
+	$(BIN)/python -m build --outdir dist packages/fastformer-base-en
 	sh scripts/try_package.sh $(PYTHON) dist/*.whl
 
 hooks: .venv/ready  ## Check every commit before it is made

@@ -5,10 +5,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+
 from fastformer import TextClassifier
 from fastformer.data.tables import read_rows
 
 assert "site-packages" in TextClassifier.__module__ or "site-packages" in sys.modules["fastformer"].__file__
+vectors = np.load("vectors.npy")  # of the lines of README, by the encoder that the second package brings
+assert np.isfinite(vectors).all()
+assert len(vectors) > 50
+
 rows = [row for row in read_rows("builtin:validation") if row.label in ("networkx", "sympy", "torch")]
 train, test = rows[::2], rows[1::2]
 model = TextClassifier(epochs=2).fit([row.text for row in train], [row.label for row in train])
