@@ -8,6 +8,8 @@ from typer.testing import CliRunner
 
 from fastformer import TextEncoder
 from fastformer.cli.app import app
+from fastformer.engine.hub import local_folder
+from fastformer.engine.warm_start import kind_of
 from fastformer.runs.folder import open_run
 
 if find_spec("fastformer_base_en") is None:
@@ -67,3 +69,8 @@ def test_the_command_line_needs_no_training(tmp_path):
     done = CliRunner().invoke(app, ["embed", "base", str(tmp_path / "texts.txt"), "--output", str(tmp_path / "a.npy")])
     assert done.exit_code == 0, done.output
     assert np.load(tmp_path / "a.npy").shape == (3, 256)
+
+
+def test_its_name_is_a_start_for_other_tasks():
+    assert local_folder("base") == open_run("base").folder
+    assert kind_of("base") == "encoder"

@@ -13,10 +13,11 @@ from sklearn.pipeline import make_pipeline
 
 from fastformer import FastformerConfig, FastformerModel, TextEncoder
 from fastformer.data.tables import read_rows
-from fastformer.engine.word_encoder import open_encoder
+from fastformer.engine.warm_start import check_word_vectors, kind_of
+from fastformer.engine.word_encoder import open_encoder, word_vectors
 from fastformer.errors import UserError
 from fastformer.tasks.encoder import teacher as teaching
-from fastformer.tasks.encoder.objective import distance, start_as_table, token_table, turn
+from fastformer.tasks.encoder.objective import VectorLearner, distance, start_as_table, token_table, turn
 from fastformer.tasks.encoder.overlaps import SeenTexts
 from fastformer.tasks.encoder.pieces import SHARES, Piece, pieces_of, shuffled_pieces
 from fastformer.tasks.encoder.predictor import similarity_scores
@@ -48,19 +49,29 @@ class TestPieces:
     def test_a_passage_is_sentences_and_some_of_them_in_a_row(self):
         found = list(pieces_of(PASSAGE))
         of_kind = {kind: [text for one, text in found if one == kind] for kind in SHARES}
-        assert of_kind["sentence"][:2] == ["It was late.", "The old man slept near the door."]
+        assert of_kind["short"][:2] == ["It was late.", "The old man slept near the door."]
         assert of_kind["few"] == ["It was late. The old man slept near the door."]
         assert of_kind["passage"] == [PASSAGE]
 
-    def test_what_is_said_is_a_sentence_too(self):
-        assert ("sentence", "the bell has rung") in list(pieces_of('He said: "the bell has rung" and left.'))
+    def test_what_is_said_is_a_piece_too(self):
+        assert ("short", "the bell has rung") in list(pieces_of('He said: "the bell has rung" and left.'))
+
+    def test_a_long_sentence_is_its_clauses_too(self):
+        long = "When the bell rang again, and nobody knew why it did so at that hour, the old man woke up at last."
+        kinds = dict((text, kind) for kind, text in pieces_of(long))
+        assert kinds[long] == "sentence"
+        assert kinds["the old man woke up at last."] == kinds["When the bell rang again"] == "short"
+        assert "so" not in kinds
 
     def test_nothing_is_longer_than_the_teacher_reads(self):
         assert max(len(text.split()) for _, text in pieces_of("word " * 1000 + ". " + "word " * 500 + ".")) <= 90
 
     def test_any_first_part_is_a_fair_mixture(self):
         sources = {
-            name: [". ".join(f"{name} {row} {number} words here" for number in range(6)) + "." for row in range(count)]
+            name: [
+                ". ".join(f"{name} {row} {number}{' word' * (4 + number)}" for number in range(12)) + "."
+                for row in range(count)
+            ]
             for name, count in (("large", 1600), ("small", 100))
         }
         first = shuffled_pieces(sources, 0)[:1000]
@@ -173,6 +184,26 @@ class TestObjective:
         ids = torch.tensor([[3, 4, 5]])
         assert np.allclose(model(ids).pooler_output.detach(), table[[3, 4, 5]].mean(axis=0), atol=1e-6)
 
+    def test_layers_do_not_move_the_table(self):
+        sizes = {
+            "hidden_size": 8,
+            "num_attention_heads": 2,
+            "intermediate_size": 8,
+            "neighbor_size": 4,
+            "vocab_size": 11,
+        }
+        forms = {"norm": "pre", "head_form": "full", "pooling": "mean", "position_embedding_type": "none"}
+        ids, theirs = torch.tensor([[3, 4, 5], [6, 7, 0]]), torch.randn(2, 8)
+        gradients = []
+        for layers in (1, 0):
+            model = VectorLearner(FastformerConfig(num_hidden_layers=layers, **sizes, **forms), (4, 8), 1.0)
+            start_as_table(model, np.random.default_rng(0).normal(size=(11, 8)).astype(np.float32))
+            model(ids, ids > 0, theirs).loss.backward()
+            gradients.append(model.get_input_embeddings().weight.grad)
+            if layers:
+                assert model.layers[0].mixer.output.weight.grad.abs().sum() > 0
+        assert torch.allclose(*gradients, atol=1e-6)
+
     def test_pairs_are_ranked(self):
         vectors = {"a": [1, 0], "b": [0.9, 0.1], "c": [0, 1]}
         pairs = [("a", "b", 5.0), ("a", "c", 0.0), ("b", "c", 1.0)]
@@ -251,6 +282,13 @@ class TestRun:
         assert set(metrics["sources"]) == {"train.csv", "pairs.jsonl"}
         assert {"spearman", "agreement"} <= set(metrics["epochs"][0])
         assert (run / "course.png").stat().st_size > 1000
+
+    def test_other_tasks_start_from_its_words(self, run, tmp_path, monkeypatch):
+        monkeypatch.setenv("FASTFORMER_CACHE", str(tmp_path))
+        check_word_vectors(run)
+        assert kind_of(run) == "encoder"
+        words = ["soup", "hammer", "dog"]
+        assert np.allclose(word_vectors(open_encoder(run), words), TextEncoder(run).encode(words), atol=1e-5)
 
     def test_too_wide_a_student_is_refused(self, teacher, tmp_path):
         texts = write_csv(tmp_path / "train.csv", [(text, "") for text, _ in make_rows(120, 0)])

@@ -1,6 +1,7 @@
-"""A model on the Hugging Face Hub, as a folder here: downloaded once, and found in the library's cache without network.
+"""Models by name, as folders here: those that an installed package brings along, and those of the Hugging Face Hub.
 
-Only what we read comes down: weights as safetensors, configurations and tokenizers. Nothing that can run.
+A model of the Hub is downloaded once, and found in the library's cache without network. Only what we read comes down:
+weights as safetensors, configurations and tokenizers. Nothing that can run.
 """
 
 import re
@@ -10,14 +11,17 @@ from pathlib import Path
 from huggingface_hub import HfApi, snapshot_download
 
 from fastformer.errors import UserError
+from fastformer.runs.folder import installed_run
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _FILES = ["*.safetensors", "*.json", "*.txt", "*.model", "*/*.safetensors", "*/*.json"]
 
 
 def local_folder(name: str | Path) -> Path:
-    """A path as it is; the name of a model on the Hub, `owner/name`, as the folder that holds it."""
+    """A path as it is; an installed model or one of the Hub, `owner/name`, as the folder that holds it."""
     path = Path(name).expanduser()
+    if not path.exists() and (installed := installed_run(str(name))) is not None:
+        return installed
     owner = str(name).partition("/")[0]
     if path.exists() or not _NAME.fullmatch(str(name)) or Path(owner).is_dir():
         return path

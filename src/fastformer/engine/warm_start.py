@@ -50,7 +50,7 @@ def kind_of(init: str | Path) -> Literal["file", "encoder", "run"]:
         raise UserError(
             f"{init}: no such file or folder; give --init a GloVe file, an encoder's folder or Hub name, or a run"
         )
-    if not _holds_run(path):
+    if _is_encoder(path) or not _holds_run(path):
         open_encoder(path)
         return "encoder"
     _open_run(path)
@@ -66,7 +66,7 @@ def check_word_vectors(init: str | Path | None) -> None:
     """Say now what is wrong with a start that is to give word vectors only, where a run has no weights to give."""
     if init is None:
         return
-    if _holds_run(local_folder(init)):
+    if _holds_run(path := local_folder(init)) and not _is_encoder(path):
         raise UserError(
             f"{init}: is a run; this task starts from words: give --init a GloVe file or an encoder's folder"
         )
@@ -199,6 +199,11 @@ def _same_labels(theirs: FastformerConfig, ours: FastformerConfig) -> bool:
     """Whether a head predicts the same. A number's head is in the units of its data: it always starts anew."""
     kinds_agree = theirs.problem_type == ours.problem_type != "regression"
     return kinds_agree and theirs.id2label == ours.id2label
+
+
+def _is_encoder(folder: Path) -> bool:
+    """Whether a folder makes vectors of texts, and so of words; a run may do so too."""
+    return (folder / "modules.json").is_file()
 
 
 def _holds_run(folder: Path) -> bool:

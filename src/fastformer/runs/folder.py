@@ -160,11 +160,16 @@ def open_run(folder: str | Path) -> Run:
     return Run(folder, record)
 
 
-def _brought_along(name: str) -> Path:
+def installed_run(name: str) -> Path | None:
     """The run that an installed package has under this name: an entry point of `fastformer.models`, giving its path."""
     known = {one.name: one for one in entry_points(group=MODELS)}
-    if name in known:
-        return Path(known[name].load()())
+    return Path(known[name].load()()) if name in known else None
+
+
+def _brought_along(name: str) -> Path:
+    if (found := installed_run(name)) is not None:
+        return found
+    known = [one.name for one in entry_points(group=MODELS)]
     if (package := PACKAGES.get(name)) is not None:
         where = f"pip install {package}, or in a clone: pip install ./packages/{package}"
         raise UserError(f"{name}: comes with the package {package}, which is not installed; run: {where}")

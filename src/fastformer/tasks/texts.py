@@ -26,11 +26,11 @@ MIXER_HELP = "fastformer, transformer, longformer, bigbird, linformer, linear or
 TOKENIZER_HELP = "word, pieces, bpe, nltk, or the path of a saved tokenizer."
 INIT_HELP = (
     "Start from a GloVe file (text, .gz or .zip), a folder with a transformers or sentence-transformers encoder (or "
-    "its name on the Hub), or an earlier run, whose tokenizer is used too unless --tokenizer is given."
+    "its name on the Hub, or `base`), or an earlier run, whose tokenizer is used too unless --tokenizer is given."
 )
 WORD_VECTORS_HELP = (
     "Start the vectors of words from a GloVe file (text, .gz or .zip), or from a folder with a transformers or "
-    "sentence-transformers encoder."
+    "sentence-transformers encoder, or `base`."
 )
 MAX_LENGTH_HELP = "Cut texts after so many tokens."
 TEXT_COLUMN_HELP = "Column that holds the text; `title,body` joins several. Guessed when obvious."

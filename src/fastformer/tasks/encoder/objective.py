@@ -2,7 +2,11 @@
 
 For a batch with the student's vectors v and the teacher's t, cut to w numbers and made of length 1:
 
-    loss = mean over w of  mean_i (1 - v_i·t_i) + r · mean_ij (v_i·v_j - t_i·t_j)²
+    distance(v, t) = mean over w of  mean_i (1 - v_i·t_i) + r · mean_ij (v_i·v_j - t_i·t_j)²
+
+A student with layers learns twice at once: loss = distance(v, t) + distance(u, t), where u is the mean of its token
+vectors alone. The layers read these vectors and do not move them: so the table is an encoder of its own, and says what
+words mean to whoever takes it alone; the layers learn what a mean cannot say, at a rate that would drown a table.
 
 The teacher's vectors are turned so that their first numbers say most: t = R h, where the rows of R are the first
 eigenvectors of Σ h hᵀ. A turn changes no cosine, and cut to 64 numbers it loses least.
@@ -31,8 +35,12 @@ class VectorLearner(FastformerModel):
     def forward(self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor | None = None, **other) -> ModelOutput:
         """The loss of a batch, given the teacher's vectors as `labels`."""
         with torch.autocast("cpu", torch.bfloat16, enabled=has_bfloat16() and self.training):
-            pooled = super().forward(input_ids, attention_mask).pooler_output.float()
-        return ModelOutput(loss=distance(pooled, settled(labels).float(), self.widths, self.relations), vectors=pooled)
+            tokens = self.get_input_embeddings()(input_ids)
+            inputs = {"inputs_embeds": tokens.detach(), "attention_mask": attention_mask}
+            pooled = super().forward(**inputs).pooler_output.float()
+        means = settled(self.pooler)(tokens, attention_mask.bool())
+        apart = [distance(some, settled(labels).float(), self.widths, self.relations) for some in (means, pooled)]
+        return ModelOutput(loss=torch.stack(apart).sum(), vectors=pooled)
 
 
 def widths(width: int) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Passages -> the pieces that a teacher reads: single sentences, two or three of them, and short passages.
+"""Passages -> the pieces that a teacher reads: short sentences and clauses for the most part, longer ones, passages.
 
 All of it would take a teacher days, so the order matters: whatever part of it is done is a fair mixture. A piece i of
 kind c and source s comes at E_i / w_i, where E_i is exponential and w_i = share_c · √n_s / n_sc (n_s pieces of the
@@ -14,10 +14,13 @@ import numpy as np
 
 from fastformer.data.tokenizers import split_sentences
 
-SHARES = {"sentence": 0.55, "few": 0.28, "passage": 0.17}
+# A short piece takes a fifth of a long one's time and teaches more of what single words mean (docs/LOG.md).
+SHARES = {"short": 0.7, "sentence": 0.15, "few": 0.1, "passage": 0.05}
 FEWEST_WORDS = 3  # of a sentence
+SHORT_WORDS = 14  # about 20 tokens
 RARE = 0.01  # a source without passages has its share in sentences
 MOST_WORDS = 90  # about 120 tokens
+_CLAUSES = re.compile(r"[,;:()—–]+\s")
 _QUOTED = re.compile(r'["“]([^"“”]{12,300})["”]')  # what is said, and examples of a dictionary
 
 
@@ -52,20 +55,26 @@ def shuffled_pieces(sources: Mapping[str, Iterable[str]], seed: int) -> list[Pie
 
 
 def pieces_of(text: str) -> Iterator[tuple[str, str]]:
-    """(kind, piece) of one text: each sentence, each two or three in a row, and whole passages of MOST_WORDS at most.
+    """(kind, piece) of one text: sentences, their clauses, what is quoted, two or three sentences in a row, passages.
 
-    A text of one sentence is a sentence, however short it is.
+    A text of one sentence is a piece, however short it is. No piece has more than MOST_WORDS.
     """
     sentences = [" ".join(sentence.split()) for sentence in split_sentences(text)]
     sentences = [sentence for sentence in sentences if sentence]
-    if len(sentences) < 2:
-        yield from (("sentence", _cut(sentence)) for sentence in sentences)
-    else:
-        yield from (("sentence", _cut(one)) for one in sentences if len(one.split()) >= FEWEST_WORDS)
-    yield from (("sentence", quoted) for quoted in _QUOTED.findall(text) if len(quoted.split()) >= FEWEST_WORDS)
+    for sentence in sentences:
+        words = sentence.count(" ") + 1
+        if words >= FEWEST_WORDS or len(sentences) == 1:
+            yield ("short" if words <= SHORT_WORDS else "sentence"), _cut(sentence)
+        if words > SHORT_WORDS:
+            yield from (("short", clause) for clause in _CLAUSES.split(sentence) if _is_short(clause))
+    yield from (("short", quoted) for quoted in _QUOTED.findall(text) if _is_short(quoted))
     for start, size in _twos_and_threes(len(sentences)):
         yield "few", _cut(" ".join(sentences[start : start + size]))
     yield from (("passage", window) for window in _windows(sentences))
+
+
+def _is_short(text: str) -> bool:
+    return FEWEST_WORDS <= len(text.split()) <= SHORT_WORDS
 
 
 def _twos_and_threes(count: int) -> Iterator[tuple[int, int]]:
