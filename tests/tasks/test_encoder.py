@@ -22,6 +22,7 @@ from fastformer.tasks.encoder.overlaps import SeenTexts
 from fastformer.tasks.encoder.pieces import SHARES, Piece, pieces_of, shuffled_pieces
 from fastformer.tasks.encoder.predictor import similarity_scores
 from fastformer.tasks.encoder.teacher import Teacher, TeacherVectors
+from fastformer.tasks.encoder.text_encoder import passages_of
 from fastformer.tasks.verbs import train
 
 from .conftest import make_rows, save_teacher, write_csv, write_jsonl
@@ -246,9 +247,34 @@ class TestTextEncoder:
         texts = [text for text, _ in make_rows(50, 6)]
         encoder = TextEncoder(run)
         found = encoder.search(texts[20], iter(texts), top=3)
-        assert found[0] == (20, pytest.approx(1, abs=1e-5), texts[20])
+        assert found[0] == (20, pytest.approx(1, abs=1e-5), texts[20], texts[20])
         scores = encoder.similarity([texts[20]], texts)[0]
         assert [one.place for one in found] == np.argsort(-scores, kind="stable")[:3].tolist()
+
+    def test_a_fact_is_found_wherever_it_stands(self, run):
+        long = [" ".join(text for text, _ in make_rows(200, seed)) for seed in (8, 9)]
+        words = long[1].split()
+        fact = "soup soup hammer dog soup hammer"
+        long[1] = " ".join([*words[:-40], *[fact] * 15, *words[-40:]])
+        found = TextEncoder(run).search(fact, long, top=2)
+        assert [one.place for one in found] == [1, 0]
+        assert fact in found[0].passage
+        assert len(found[0].passage.split()) <= 100
+
+    @pytest.mark.parametrize("count", [1, 100, 101, 150, 151, 1234])
+    def test_passages_have_every_word(self, count):
+        passages = passages_of(" ".join(map(str, range(count))))
+        assert {int(word) for passage in passages for word in passage.split()} == set(range(count))
+        assert all(len(passage.split()) <= 100 for passage in passages)
+
+    def test_without_context_it_is_the_mean_of_its_table(self, run):
+        plain = TextEncoder(run, context=False)
+        table = plain.predictor().model.get_input_embeddings().weight.detach().numpy()
+        ids = plain.predictor().tokenizer("the old dog")["input_ids"]
+        assert np.allclose(
+            plain.encode("the old dog"), table[ids].sum(0) / np.linalg.norm(table[ids].sum(0)), atol=1e-5
+        )
+        assert np.allclose(*plain.encode(["old dog the", "the old dog"]), atol=1e-5)
 
     def test_it_streams(self, run):
         endless = (f"soup number {number}" for number in iter(int, 1))

@@ -139,6 +139,8 @@ def search(
 ) -> None:
     """Find the texts of a file that say what is looked for, in whatever words; no training is needed.
 
+    A long text is as near as the nearest of its passages, of 100 words each, and that one is printed.
+
     Example: `fastformer search reviews.csv "the zip broke"`
     """
     from fastformer.tasks.encoder.text_encoder import search as find
@@ -147,7 +149,7 @@ def search(
     if json_:
         return print_json([one._asdict() for one in found])
     for one in found:
-        text = " ".join(one.text.split())
+        text = " ".join(one.passage.split())
         print(f"{one.score:.3f}  {one.place + 1:>6}  {text[:100]}{'…' if len(text) > 100 else ''}")
 
 

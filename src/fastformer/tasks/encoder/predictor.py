@@ -1,7 +1,8 @@
 """An encoder that answers: vectors of texts, and how alike pairs are."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from fastformer.data.batches import pad_batch, token_budget_batches
 from fastformer.engine.fit import Trained
 from fastformer.engine.inference import BATCH_TOKENS, TextRunner
 from fastformer.errors import UserError
-from fastformer.modeling import FastformerModel
+from fastformer.modeling import FastformerConfig, FastformerModel
 from fastformer.surroundings.progress import progress_bar
 from fastformer.tasks.base import Predictor
 from fastformer.tasks.encoder.declaration import EncoderSettings
@@ -61,6 +62,13 @@ class EncoderPredictor(Predictor[EncoderSettings]):
     def __init__(self, trained: Trained[EncoderSettings]):
         super().__init__(trained)
         self.encode = TextVectors(self.model, self.tokenizer)
+
+    def without_context(self) -> Self:
+        """The same encoder without its layers: the mean of the token vectors."""
+        config = FastformerConfig.from_dict(self.model.config.to_dict() | {"num_hidden_layers": 0, "neighbor_size": 0})
+        table = FastformerModel(config).eval()
+        table.set_input_embeddings(self.model.get_input_embeddings())
+        return type(self)(replace(self.trained, model=table))
 
     def example(self, text: str) -> str:
         """A text is all that an example is."""
