@@ -26,6 +26,8 @@ _PLACES = {
         "fastformer.modeling",
     ),
     **dict.fromkeys(("TextClassifier", "TextRegressor"), "fastformer.tasks.classification"),
+    "load": "fastformer.tasks.verbs",
+    "score_files": "fastformer.scale.scoring",
     "Recommender": "fastformer.tasks.recommendation",
     "ConversionPredictor": "fastformer.tasks.conversion",
     "Summarizer": "fastformer.tasks.summarization",

@@ -11,7 +11,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from fastformer.surroundings.progress import how_many
+
 if TYPE_CHECKING:
+    from fastformer.scale.scoring import Scored
     from fastformer.tasks.base import Declaration, Shown
 
 
@@ -80,24 +83,60 @@ Strict = Annotated[
     bool | None,
     typer.Option("--strict/--no-strict", help="Stop at a row without a text or a label [default: as trained]."),
 ]
+StrictFiles = Annotated[
+    bool | None,
+    typer.Option(
+        "--strict/--no-strict",
+        help="Stop at a row without a text or a label [default: as trained], and at the first of many files that "
+        "cannot be read.",
+    ),
+]
 Beams = Annotated[int | None, typer.Option(min=1, metavar="N", help="Beam size [default: the preset's, or the run's].")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as `fastformer train` leaves it.")]
+MANY_FILES = "; or with a folder as --output, a folder of such files or a pattern in quotes, as 'data/*.parquet'"
 Texts = Annotated[
-    str, typer.Argument(metavar="FILE", help="A table, a .txt of one text per line, or - for standard input.")
+    str,
+    typer.Argument(metavar="FILE", help=f"A table, a .txt of one text per line, or - for standard input{MANY_FILES}."),
 ]
 AnyTexts = Annotated[
     str | None,
     typer.Argument(
         metavar="FILE",
-        help="A table, a .txt of one text per line, or - for standard input [default: -].",
+        help=f"A table, a .txt of one text per line, or - for standard input [default: -]{MANY_FILES}.",
         show_default=False,
     ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Many files: so many at a time, each on one core [default: the cores of this machine, or the CPUs of the "
+        "cluster].",
+        show_default=False,
+    ),
+]
+Engine = Annotated[
+    str | None, typer.Option(metavar="ray", help="Many files: on a Ray cluster, in place of this machine alone.")
+]
+Address = Annotated[
+    str | None,
+    typer.Option(help="Address of the Ray cluster [default: RAY_ADDRESS, or one on this machine]."),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted training in --output.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is in --output when done.")]
 Repetitions = Annotated[int, typer.Option(min=1, metavar="N", help="Measured steps; their median counts.")]
 Threads = Annotated[int | None, typer.Option(min=1, metavar="N", help="Threads of torch [default: as torch chooses].")]
 InputFormat = Annotated[Format | None, typer.Option(help="Format of standard input; files say it by their name.")]
+
+
+def print_scored(scored: "Scored") -> None:
+    """Print what was done of many files."""
+    files = how_many(scored.files, "files")
+    before = f" ({scored.before:,} were done before)" if scored.before else ""
+    if scored.scores:
+        print_table("", {"mean of the files, by rows": scored.scores}, tuple(scored.scores), {})
+    print(f"{scored.rows:,} rows of {files} in {scored.output}{before}.")
 
 
 def split_commas(given: list[str] | None) -> tuple[str, ...]:

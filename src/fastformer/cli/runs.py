@@ -9,9 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from fastformer.cli.options import (
+    Address,
     AnyLabelColumn,
     AnyTextColumn,
     AnyTexts,
+    Engine,
     Format,
     Header,
     InputFormat,
@@ -19,10 +21,12 @@ from fastformer.cli.options import (
     LabelColumn,
     RunFolder,
     Separator,
-    Strict,
+    StrictFiles,
     TextColumn,
     Texts,
+    Workers,
     print_json,
+    print_scored,
     print_shown,
     print_table,
     split_commas,
@@ -69,7 +73,13 @@ def evaluate(
     label_column: AnyLabelColumn = None,
     separator: Separator = None,
     header: Header = None,
-    strict: Strict = None,
+    strict: StrictFiles = None,
+    output: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="Many files: a folder for the scores of each, as JSON.")
+    ] = None,
+    workers: Workers = None,
+    engine: Engine = None,
+    address: Address = None,
     json_: Json = False,
     **options: Any,
 ) -> None:
@@ -78,13 +88,17 @@ def evaluate(
     Columns are those of the training unless given.
     """
     from fastformer.runs.folder import open_run
+    from fastformer.scale.shards import are_many
     from fastformer.tasks.base import get_task
     from fastformer.tasks.verbs import evaluate
 
     opened = open_run(run)
     columns: dict[str, Any] = {"text_column": text_column, "label_column": label_column}
-    how: dict[str, Any] = {"separator": separator, "header": header, "strict": strict}
-    result = evaluate(opened, data, **columns, **how, **options, show_progress=not json_)
+    how: dict[str, Any] = {"separator": separator, "header": header, "strict": strict, **columns, **options}
+    spread: dict[str, Any] = {"workers": workers, "engine": engine, "address": address}
+    if are_many(data, output, output=output, **spread):
+        return _score_files("evaluate", run, data, output, **how, **spread, json_=json_)
+    result = evaluate(opened, data, **how, show_progress=not json_)
     if json_:
         return print_json(result)
     for table in get_task(opened.task).evaluated_tables(result, data):
@@ -104,46 +118,50 @@ def predict(
     ] = None,
     text: Annotated[str | None, typer.Option(help="The text itself, in place of FILE.")] = None,
     output: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
+            metavar="PATH",
             help="Write here instead of to standard output: .jsonl, .json or .txt for JSON lines, .csv or .parquet for "
-            "a table."
+            "a table; of many files, a folder.",
         ),
     ] = None,
     text_column: AnyTextColumn = None,
     format: InputFormat = None,
     separator: Separator = None,
     header: Header = None,
-    strict: Strict = None,
+    strict: StrictFiles = None,
     keep: Annotated[
         list[str] | None,
         typer.Option(metavar="COLUMN,…", help="Write these fields of the input beside each answer, such as an id."),
     ] = None,
     keep_all: Annotated[bool, typer.Option("--keep-all", help="Write all fields of the input.")] = False,
+    workers: Workers = None,
+    engine: Engine = None,
+    address: Address = None,
     **options: Any,
 ) -> None:
     """Answer every example: one JSON object per line, in input order.
 
     Example: `fastformer predict runs/reviews new.csv --keep id --output labels.csv`
     """
+    from fastformer.scale.shards import are_many
     from fastformer.tasks.answering import predict
 
-    predict(
-        run,
-        data,
-        output,
-        document=document,
-        text=text,
-        text_column=text_column,
-        format=_format(data or "-", format),
-        separator=separator,
-        header=header,
-        strict=strict,
-        keep=split_commas(keep),
-        keep_all=keep_all,
+    how: dict[str, Any] = {
+        "text_column": text_column,
+        "format": _format(data or "-", format),
+        "separator": separator,
+        "header": header,
+        "strict": strict,
+        "keep": split_commas(keep),
+        "keep_all": keep_all,
         **options,
-        show_progress=output is not None or not sys.stdout.isatty(),
-    )
+    }
+    spread: dict[str, Any] = {"workers": workers, "engine": engine, "address": address}
+    if are_many(data, output, **spread):
+        return _score_files("predict", run, data, output, **how, **spread)
+    show_progress = output is not None or not sys.stdout.isatty()
+    predict(run, data, output, document=document, text=text, **how, show_progress=show_progress)
 
 
 predict.__doc__ = _with_lines(predict.__doc__, [one.predict_help for one in declared().values()])
@@ -152,21 +170,29 @@ predict.__doc__ = _with_lines(predict.__doc__, [one.predict_help for one in decl
 def embed(
     run: RunFolder,
     data: Texts,
-    output: Annotated[Path, typer.Option(help="File to write: .npy or .parquet.")] = Path("vectors.npy"),
+    output: Annotated[
+        str, typer.Option(metavar="PATH", help="File to write: .npy or .parquet; of many files, a folder.")
+    ] = "vectors.npy",
     text_column: AnyTextColumn = None,
     format: InputFormat = None,
     separator: Separator = None,
     header: Header = None,
-    strict: Strict = None,
+    strict: StrictFiles = None,
+    workers: Workers = None,
+    engine: Engine = None,
+    address: Address = None,
     json_: Json = False,
 ) -> None:
     """Turn texts into vectors: one row per text, in input order."""
+    from fastformer.scale.shards import are_many
     from fastformer.tasks.verbs import embed
 
-    how: dict[str, Any] = {"separator": separator, "header": header, "strict": strict}
-    count, width = embed(
-        run, data, output, text_column=text_column, format=_format(data, format), **how, show_progress=not json_
-    )
+    how: dict[str, Any] = {"separator": separator, "header": header, "strict": strict, "text_column": text_column}
+    how["format"] = _format(data, format)
+    spread: dict[str, Any] = {"workers": workers, "engine": engine, "address": address}
+    if are_many(data, output, **spread):
+        return _score_files("embed", run, data, output, **how, **spread, json_=json_)
+    count, width = embed(run, data, output, **how, show_progress=not json_)
     if json_:
         return print_json({"rows": count, "width": width, "output": str(output)})
     print(f"{count:,} vectors of width {width} in {output}.")
@@ -221,6 +247,16 @@ def export(
     sizes = f"{result['megabytes']:.1f} MB (the run: {result['megabytes_of_run']:.1f} MB)"
     print(f"{sizes}; outputs on random texts differ by {result['largest_difference']:.0e}. ", end="")
     print(f"The export is in {result['output']}.")
+
+
+def _score_files(verb: str, *given: Any, json_: bool = False, **how: Any) -> None:
+    """Many files, by the verb that is asked for."""
+    from dataclasses import asdict
+
+    from fastformer.scale.scoring import score_files
+
+    scored = score_files(verb, *given, **how, show_progress=not json_)
+    return print_json(asdict(scored)) if json_ else print_scored(scored)
 
 
 def _format(data: str, format: Format | None) -> Any:

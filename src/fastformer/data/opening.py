@@ -81,6 +81,19 @@ def is_table(name: str) -> bool:
     return _FORMATS.get(_suffix(name.lower().removesuffix(".zip")), "lines") != "lines"
 
 
+def is_data_file(name: str) -> bool:
+    """Whether a file's name says that it holds rows, or a text per line."""
+    return split_name(name)[1] in _FORMATS
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """A file's name without its endings, and the one that says its format: `a/b.csv.gz` is `a/b` and `.csv`."""
+    packed = name.lower().endswith((*_COMPRESSED, ".zip"))
+    plain = name[: name.rindex(".")] if packed else name
+    ending = Path(plain).suffix
+    return plain.removesuffix(ending), ending.lower()
+
+
 def _suffix(name: str) -> str:
     """The ending of a file's name that says its format, in lower case; what says that it is compressed does not."""
     path = Path(name.lower())

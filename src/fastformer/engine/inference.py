@@ -61,9 +61,10 @@ class TextRunner:
             yield self._run(chunk, output, each)
 
     def notes(self) -> Iterator[str]:
-        """How many texts were longer than the model's maximum, if any were."""
-        if self.cut and self.max_length is not None:
-            yield cut_note(self.cut, self.max_length)
+        """How many texts were longer than the model's maximum, if any were; from then on they are counted anew."""
+        cut, self.cut = self.cut, 0
+        if cut and self.max_length is not None:
+            yield cut_note(cut, self.max_length)
 
     def _run(self, texts: list[str], output: Callable[..., Tensor], each: Callable) -> list[np.ndarray]:
         parts = [texts[start : start + TOKENIZED_TEXTS] for start in range(0, len(texts), TOKENIZED_TEXTS)]

@@ -262,7 +262,7 @@ def unharmed(folder: Path) -> Iterator[None]:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise UserError(f"{folder}: cannot be written ({error.strerror}); give --output another place") from None
-    with _locked(folder, wait=False):
+    with locked(folder, wait=False):
         try:
             yield
         except BaseException:
@@ -275,7 +275,7 @@ def unharmed(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _locked(folder: Path, wait: bool) -> Iterator[None]:
+def locked(folder: Path, wait: bool) -> Iterator[None]:
     """Wait for a folder that another process writes to, or refuse it; where the system has no such locks, go on."""
     try:
         import fcntl
@@ -375,7 +375,7 @@ def finish_saving(folder: Path) -> None:
     if not complete.is_dir():
         return
     try:
-        with _locked(complete, wait=True):  # two would get in each other's way
+        with locked(complete, wait=True):  # two would get in each other's way
             with suppress(FileNotFoundError):  # all is in place
                 _move_into_place(complete, json.loads((complete / _NAMES).read_text(encoding="utf-8")), folder)
             with suppress(FileNotFoundError):  # somebody else was here

@@ -17,6 +17,12 @@ from safetensors import SafetensorError
 from fastformer.errors import UserError
 
 _numbers = itertools.count()
+
+
+class FullDisk(UserError):
+    """The disk is full: whatever is written next fails too."""
+
+
 # What Rust's and torch's writers say when the disk is full: less was written than they gave, or nothing.
 _FULL_DISK = ("No space left", "file write failed", "PytorchStreamWriter failed", "unexpected pos", "iostream error")
 
@@ -100,7 +106,5 @@ def explain_full_disk(place: Path) -> Iterator[None]:
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
         full |= any(part in str(error) for part in _FULL_DISK)
         if full:
-            raise UserError(
-                f"{place}: the disk is full, nothing was replaced; free some space and run again"
-            ) from error
+            raise FullDisk(f"{place}: the disk is full, nothing was replaced; free some space and run again") from error
         raise

@@ -21,9 +21,26 @@ WIDE = 100  # columns of a terminal in which a bar has room beside what it stand
 FIRST_LINE, NEXT_LINE = 5.0, 30.0  # seconds between the lines of a log
 
 
+_listener: list[str] | None = None
+
+
 def say(message: str) -> None:
     """Print one line for the person who waits."""
+    if _listener is not None:
+        _listener.append(message)
+        return
     console.print(message, markup=False, emoji=False, soft_wrap=True)
+
+
+@contextmanager
+def heard() -> Iterator[list[str]]:
+    """What this process says meanwhile, which is then not printed: whoever waits looks at somebody else's screen."""
+    global _listener
+    before, _listener = _listener, []
+    try:
+        yield _listener
+    finally:
+        _listener = before
 
 
 _SINGULAR = {"were": "was", "are": "is", "have": "has"}

@@ -28,7 +28,7 @@ AT_ONCE = 256  # answers between two moves of the progress bar
 
 
 def predict(
-    run: str | Path,
+    run: Predictor | str | Path,
     source: Any = None,
     output: str | Path | TextIO | None = None,
     *,
@@ -67,8 +67,10 @@ def predict(
     )
 
 
-def light_predictor(run: str | Path) -> LightPredictor | None:
+def light_predictor(run: Predictor | str | Path) -> LightPredictor | None:
     """A predictor of an export that needs neither PyTorch nor transformers; None where there is none."""
+    if isinstance(run, Predictor):
+        return run if isinstance(run, LightPredictor) else None
     try:
         record = json.loads((Path(run) / "run.json").read_text(encoding="utf-8"))
         light = declared()[record["task"]].light if "export" in record else None
@@ -77,7 +79,10 @@ def light_predictor(run: str | Path) -> LightPredictor | None:
     if light is None:
         return None
     module, _, name = light.partition(":")
-    return getattr(importlib.import_module(module), name).open(Path(run), record)
+    predictor = getattr(importlib.import_module(module), name).open(Path(run), record)
+    if predictor is not None:
+        predictor.folder = Path(run)
+    return predictor
 
 
 class Export:

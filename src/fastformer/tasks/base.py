@@ -283,6 +283,13 @@ class Predictor(ABC, Generic[Settings]):
         self.trained = trained
         self.model, self.tokenizer, self.settings = trained.model, trained.tokenizer, trained.settings
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """To other processes and machines a loaded run goes by its path; one that was never saved goes whole."""
+        from fastformer.tasks.verbs import load_once
+
+        run = self.trained.run
+        return super().__reduce_ex__(protocol) if run is None else (load_once, (str(run.folder.resolve()),))
+
     @property
     def task(self) -> str:
         """The task that it was trained for."""
@@ -333,7 +340,7 @@ class Predictor(ABC, Generic[Settings]):
         raise NotImplementedError
 
     def notes(self) -> Iterator[str]:
-        """What should be said once all is answered: that texts were cut, for example."""
+        """What should be said once all is answered: that texts were cut, for example. Asked again, it is new."""
         return iter(())
 
     def line(self, answer: dict[str, Any]) -> str:
@@ -348,8 +355,16 @@ class Predictor(ABC, Generic[Settings]):
 class LightPredictor(Predictor[Settings]):
     """A predictor of an export that imports neither PyTorch nor transformers, and does nothing but answer."""
 
+    folder: Path  # of the export
+
     def __init__(self, task: str, settings: Settings):
         self._task, self.settings = task, settings
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """To other processes and machines it goes by its path."""
+        from fastformer.tasks.answering import light_predictor
+
+        return light_predictor, (str(self.folder.resolve()),)
 
     @property
     def task(self) -> str:

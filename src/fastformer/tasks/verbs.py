@@ -1,6 +1,7 @@
 """The verbs, once for all tasks: train, evaluate, predict and embed, on sources and run folders."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -12,7 +13,7 @@ from fastformer.engine.fit import Trained, Workspace, fit
 from fastformer.engine.settings import TaskSettings
 from fastformer.errors import Interrupted, UserError
 from fastformer.runs.card import write_card
-from fastformer.runs.folder import CHECKPOINTS, Run, claim_output, open_run, save_results, save_run, unharmed
+from fastformer.runs.folder import CHECKPOINTS, RUN_FILE, Run, claim_output, open_run, save_results, save_run, unharmed
 from fastformer.runs.vectors import write_vectors
 from fastformer.surroundings.progress import how_many, say
 from fastformer.tasks.answering import answer_all, options_for, say_notes, settings_with
@@ -121,25 +122,40 @@ def _score_test(task: Task, trained: Trained, folder: Path, examples: Any, calle
     save_results(folder, trained.metrics, write_card(task, trained, folder.resolve().name))
 
 
-def load(run: Run | str | Path, show_progress: bool = False) -> Predictor:
+def load(run: Run | Predictor | str | Path, show_progress: bool = False) -> Predictor:
     """A run, ready to answer."""
-    run = run if isinstance(run, Run) else open_run(run)
-    predictor = get_task(run.task).load(run)
+    run = _opened(run)
+    predictor = run if isinstance(run, Predictor) else get_task(run.task).load(run)
     predictor.show = show_progress
     return predictor
 
 
+def load_once(folder: str) -> Predictor:
+    """A run, ready to answer, which this process loads once however often it is sent here."""
+    run = open_run(folder)
+    marks = [path.stat().st_mtime_ns for name in (RUN_FILE, "config.json") if (path := run.folder / name).is_file()]
+    return _loaded(str(run.folder), *marks)
+
+
+@lru_cache(maxsize=2)
+def _loaded(folder: str, *changed: int) -> Predictor:
+    return load(folder)
+
+
+def _opened(run: Run | Predictor | str | Path) -> Run | Predictor:
+    return run if isinstance(run, Run | Predictor) else open_run(run)
+
+
 def evaluate(
-    run: Run | str | Path,
+    run: Run | Predictor | str | Path,
     source: Any,
     *,
     show_progress: bool = True,
     **options: Any,
 ) -> dict[str, Any]:
     """Score a run on labelled data; options are those of `score`."""
-    run = run if isinstance(run, Run) else open_run(run)
     predictor = load(run, show_progress)
-    trained_on = run.record.get("data", {}).get("train")
+    trained_on = predictor.trained.record.get("data", {}).get("train")
     if isinstance(source, str | Path) and isinstance(trained_on, str) and _same_file(source, trained_on):
         say(f"{source}: the run was trained on it, so its scores say nothing of new data.")
     result = score(predictor, source, **options)
@@ -173,7 +189,7 @@ def labelled(predictor: Predictor, source: Any, **columns: Any) -> Iterable[Any]
 
 
 def predict(
-    run: Run | str | Path,
+    run: Run | Predictor | str | Path,
     source: Any = None,
     output: str | Path | TextIO | None = None,
     *,
@@ -197,7 +213,7 @@ def predict(
     """
     if isinstance(output, str | Path):
         check_ending(output)
-    run = run if isinstance(run, Run) else open_run(run)
+    run = _opened(run)
     task = _watched(run.task, show_progress)
     chosen = options_for(run.task, "predicting", options)
     predictor = load(run, show_progress)
@@ -217,7 +233,7 @@ def predict(
 
 
 def embed(
-    run: Run | str | Path,
+    run: Run | Predictor | str | Path,
     source: Any,
     output: str | Path,
     *,
@@ -229,7 +245,7 @@ def embed(
     show_progress: bool = True,
 ) -> tuple[int, int]:
     """Write a vector per example to `.npy` or `.parquet`, in their order; return their number and width."""
-    run = run if isinstance(run, Run) else open_run(run)
+    run = _opened(run)
     task = _watched(run.task, show_progress)
     predictor = load(run, show_progress)
     settings = settings_with(predictor, text_column=text_column, separator=separator, header=header, strict=strict)

@@ -132,6 +132,18 @@ class _TextEstimator(BaseEstimator):
         self._predictor: Classifier = predictor
         self.model_, self.tokenizer_ = predictor.model, predictor.tokenizer
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A loaded run is pickled as its path (`Predictor`), without the weights; what was fitted here goes whole."""
+        state = super().__getstate__()
+        if "_predictor" in state and state["_predictor"].trained.run is not None:
+            state = {name: value for name, value in state.items() if name not in ("model_", "tokenizer_")}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if "_predictor" in state:
+            self._take(self._predictor)
+
     def _need_run(self, done: str) -> None:
         """An export answers, and that is all it does."""
         check_is_fitted(self, "model_")

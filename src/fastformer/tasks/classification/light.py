@@ -97,6 +97,7 @@ class LightClassifier(LightPredictor[ClassificationSettings]):
         return np.stack([logits[place] for place in range(len(rows))])
 
     def notes(self) -> Iterator[str]:
-        """How many texts were cut."""
-        if self.cut:
-            yield f"{how_many(self.cut, 'texts', 'were')} cut after {self.longest:,} tokens."
+        """How many texts were cut since this was last asked."""
+        cut, self.cut = self.cut, 0
+        if cut:
+            yield f"{how_many(cut, 'texts', 'were')} cut after {self.longest:,} tokens."

@@ -143,9 +143,10 @@ class EventPredictor(Predictor[ConversionSettings]):
         return {"rows": len(labels), **scores(chances, converted)}
 
     def notes(self) -> Iterator[str]:
-        """How many texts were cut."""
-        if self.items.cut:
-            yield cut_note(self.items.cut, self.tokenizer.model_max_length)
+        """How many texts were cut since this was last asked."""
+        cut, self.items.cut = self.items.cut, 0
+        if cut:
+            yield cut_note(cut, self.tokenizer.model_max_length)
 
     def probabilities(self, events: Iterable[Event]) -> Iterator[float]:
         """The probability of a conversion, event by event; a few thousand are in memory."""

@@ -130,7 +130,10 @@ class TextEncoder(TransformerMixin, BaseEstimator):
         return width
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != "_loaded"}
+        """The path of the model, which holds wherever this is unpickled, and not the model."""
+        state = {name: value for name, value in super().__getstate__().items() if name != "_loaded"}
+        folder = Path(self.model)
+        return {**state, "model": str(folder.resolve())} if folder.is_dir() else state
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
