@@ -3,7 +3,10 @@
 import csv
 import io
 import json
+import pickle
+import shutil
 import signal
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -17,6 +20,7 @@ from fastformer.cli.train import train_command
 from fastformer.engine.fit import Workspace, fit
 from fastformer.errors import Interrupted, UserError
 from fastformer.runs.folder import open_run
+from fastformer.scale.scoring import score_files
 from fastformer.tasks.base import Predictor, declared, get_declaration, get_task, register
 from fastformer.tasks.verbs import embed, evaluate, load, predict, train
 
@@ -175,6 +179,26 @@ def test_answers_carry_fields_of_the_input_along(run, sample, tmp_path):
         predict(run, source, path, keep=["nowhere"], **quiet)
     with pytest.raises(UserError, match="end it in one of"):
         predict(run, source, tmp_path / "answers.doc", **quiet)
+
+
+def test_many_files_have_the_answers_of_one(run, sample, tmp_path):
+    source = Path(sample.test or sample.train)
+    if source.is_dir():
+        pytest.skip("its data is a folder, not a file")
+    (tmp_path / "in").mkdir()
+    for number in range(2):
+        shutil.copy(source, tmp_path / "in" / f"{number}{source.suffix}")
+    found = score_files("predict", run, tmp_path / "in", tmp_path / "out", workers=1, keep_all=True, **quiet)
+    alone = tmp_path / f"alone{'.csv' if source.suffix == '.csv' else '.jsonl'}"
+    assert found.rows == 2 * predict(run, str(source), alone, keep_all=True, **quiet)
+    for number in range(2):
+        assert (tmp_path / "out" / f"{number}{alone.suffix}").read_bytes() == alone.read_bytes()
+
+
+def test_a_loaded_run_is_pickled_as_its_path(run, sample):
+    sent = pickle.dumps(load(run))
+    assert len(sent) < 1000
+    assert list(pickle.loads(sent).predict(sample.examples)) == list(load(run).predict(sample.examples))
 
 
 def test_a_mistake_is_one_line_and_leaves_nothing(task, sample, tmp_path):

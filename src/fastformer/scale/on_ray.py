@@ -8,7 +8,7 @@ come.
 
 import os
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from fastformer.errors import UserError, extra
@@ -42,12 +42,14 @@ class _Actor:
         return self.worker(shard)
 
 
-def on_ray(job: Job, shards: Sequence[Shard], workers: int | None, address: str | None) -> Iterator[Outcome]:
+def on_ray(job: Job, shards: Sequence[Shard], workers: int | None, address: str | None) -> Generator[Outcome]:
     """What becomes of every file, as they are done.
 
     The cluster is that of `address` or `RAY_ADDRESS`; without either, one of this machine that ends with the work. By
     default there is an actor per CPU of the cluster; an autoscaler brings those that `workers` asks for beyond.
     """
+    if not shards:  # no reason to wake a cluster
+        return
     with extra("ray"):
         import ray
 
@@ -78,7 +80,7 @@ def _join(ray: Any, address: str | None, workers: int) -> None:
     ray.init(address="local", num_cpus=workers + 1, include_dashboard=False, **quiet)
 
 
-def _in_actors(ray: Any, job: Job, shards: Sequence[Shard], workers: int) -> Iterator[Outcome]:
+def _in_actors(ray: Any, job: Job, shards: Sequence[Shard], workers: int) -> Generator[Outcome]:
     gone = ray.exceptions.RayActorError, ray.exceptions.NodeDiedError, ray.exceptions.OwnerDiedError
     kind = ray.remote(num_cpus=1)(_Actor)
     waiting, tries, lost = deque(shards), Counter[str](), 0

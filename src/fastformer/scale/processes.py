@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -29,7 +29,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def on_this_machine(job: Job, shards: Sequence[Shard], workers: int | None) -> Iterator[Outcome]:
+def on_this_machine(job: Job, shards: Sequence[Shard], workers: int | None) -> Generator[Outcome]:
     """What becomes of every file, as they are done; by default on every core."""
     workers = min(workers or cores(), len(shards))
     with one_thread():
@@ -46,7 +46,7 @@ class _Member:
     shard: Shard | None = None  # at work on it
 
 
-def _in_processes(job: Job, shards: Sequence[Shard], workers: int) -> Iterator[Outcome]:
+def _in_processes(job: Job, shards: Sequence[Shard], workers: int) -> Generator[Outcome]:
     context = multiprocessing.get_context("spawn")  # a fork would share the threads' locks
     waiting, tries, team = deque(shards), Counter[str](), dict[Connection, _Member]()
     killed = 0  # in a row
@@ -59,12 +59,13 @@ def _in_processes(job: Job, shards: Sequence[Shard], workers: int) -> Iterator[O
                 process.start()
                 theirs.close()  # or nobody would hear that it was killed
                 team[ours] = _Member(process)
-            for connection in wait(list(team)):
-                member = team[connection]  # type: ignore[index]  # only connections are waited for
+            heard: list[Any] = wait(list(team))  # typed as if there were sockets among them
+            for connection in heard:
+                member = team[connection]
                 try:
-                    told = connection.recv()  # type: ignore[union-attr]
+                    told = connection.recv()
                 except (EOFError, OSError):
-                    del team[connection]  # type: ignore[arg-type]
+                    del team[connection]
                     killed += 1
                     if killed > workers + TRIES:
                         raise UserError(
@@ -84,10 +85,10 @@ def _in_processes(job: Job, shards: Sequence[Shard], workers: int) -> Iterator[O
                     raise told
                 member.shard = waiting.popleft() if waiting else None
                 if member.shard is None:
-                    _dismiss({connection: team.pop(connection)})  # type: ignore[arg-type,dict-item]
+                    _dismiss({connection: team.pop(connection)})
                 else:
                     with suppress(OSError):  # it was killed: it will be heard of
-                        connection.send(member.shard)  # type: ignore[union-attr]
+                        connection.send(member.shard)
                 if isinstance(told, Outcome):
                     killed = 0
                     yield told

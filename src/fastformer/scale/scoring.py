@@ -4,7 +4,7 @@ One process finds the files, knows from the manifest which are done, and writes 
 answered. Nothing is kept in memory but the list of files.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -132,13 +132,11 @@ def _plain(options: dict[str, Any]) -> dict[str, Any]:
 
 def _engine(
     engine: str | None, job: Job, shards: Sequence[Shard], workers: int | None, address: str | None
-) -> "Iterator[Outcome]":
-    if not shards:
-        return (one for one in ())
+) -> Generator[Outcome]:
     return on_this_machine(job, shards, workers) if engine is None else on_ray(job, shards, workers, address)
 
 
-def _watch(outcomes: "Iterator[Outcome]", manifest: Manifest, advance: Any, strict: bool | None) -> list[str]:
+def _watch(outcomes: Generator[Outcome], manifest: Manifest, advance: Any, strict: bool | None) -> list[str]:
     """Write down what becomes of every file and say what there is to say; the names of those that failed."""
     bad: list[str] = []
     rows = said = 0

@@ -6,6 +6,7 @@ file by the same verbs that answer one file, so that many files have the same an
 
 import os
 import socket
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -142,15 +143,16 @@ def _bring(output: Path, target: Place) -> None:
 @contextmanager
 def one_thread() -> Iterator[None]:
     """One thread for everything in this process, and in those that it starts: cores are shared out by files."""
-    import torch
-
-    before, threads = {name: os.environ.get(name) for name in _ONE_THREAD}, torch.get_num_threads()
+    torch: Any = sys.modules.get("torch")  # where nobody has imported it, the environment is enough
+    before, threads = {name: os.environ.get(name) for name in _ONE_THREAD}, torch and torch.get_num_threads()
     os.environ.update(_ONE_THREAD)
-    torch.set_num_threads(1)
+    if torch:
+        torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(threads)
+        if torch:
+            torch.set_num_threads(threads)
         for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)
