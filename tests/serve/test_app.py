@@ -121,6 +121,17 @@ def test_openai_embeddings_in_both_forms(client, offline):
     assert client.post("/v1/embeddings", json=body | {"dimensions": 3}).status_code == 422
 
 
+def test_vectors_of_an_encoder_may_be_cut(trained):
+    with client_for(trained("encoder")) as client:
+        body = {"model": "model", "input": TEXTS[:2]}
+        whole, cut = (
+            np.array([one["embedding"] for one in client.post("/v1/embeddings", json=one_body).json()["data"]])
+            for one_body in (body, body | {"dimensions": 4})
+        )
+        np.testing.assert_allclose(cut, whole[:, :4] / np.linalg.norm(whole[:, :4], axis=1, keepdims=True), atol=1e-5)
+        assert client.post("/v1/embeddings", json=body | {"dimensions": 1000}).status_code == 422
+
+
 def test_the_open_inference_protocol(client, offline):
     about = client.get("/v2/models/model").json()
     assert {one["name"] for one in about["outputs"]} == {"label", "probabilities", "vector"}

@@ -4,6 +4,7 @@ import base64
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from fastapi import APIRouter, Body
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
@@ -20,7 +21,9 @@ class Embeddings(BaseModel):
     input: str | list[str] = Field(description="A text, or a list of them; numbers of tokens are not taken.")
     model: str = Field(description="The name of a model, as /v1/models lists them.")
     encoding_format: Literal["float", "base64"] = "float"
-    dimensions: int | None = Field(None, description="As many as the model has, or left out.")
+    dimensions: int | None = Field(
+        None, description="As many as the model has, or left out; an encoder's may be fewer."
+    )
     user: str | None = None
 
 
@@ -43,8 +46,11 @@ def routes(models: Mapping[str, ServedModel]) -> APIRouter:
         if not model.has_vectors:
             raise invalid(f"{model.name} has no vectors: it is a run of {model.task}")
         vectors = await embed(model, body.input, None, True)
-        if body.dimensions not in (None, vectors.shape[1]):
-            raise invalid(f"`dimensions` is {body.dimensions}; the vectors of {model.name} have {vectors.shape[1]}")
+        if body.dimensions not in (None, whole := vectors.shape[1]):
+            if not (model.predictor.may_be_cut and 1 <= body.dimensions < whole):
+                raise invalid(f"`dimensions` is {body.dimensions}; the vectors of {model.name} have {whole}")
+            vectors = vectors[:, : body.dimensions]
+            vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True).clip(1e-12)
         if body.encoding_format == "base64":
             written: list[Any] = [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in vectors]
         else:

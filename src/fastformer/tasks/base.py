@@ -278,6 +278,7 @@ class Predictor(ABC, Generic[Settings]):
 
     show = False  # progress
     counts_itself = False  # `predict` has a progress bar of its own, as where few answers take long
+    may_be_cut = False  # the first numbers of a vector are a vector too
 
     def __init__(self, trained: "Trained[Settings]"):
         self.trained = trained

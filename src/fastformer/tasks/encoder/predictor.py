@@ -59,6 +59,8 @@ def similarity_scores(encode: Callable[[list[str]], np.ndarray], pairs: Iterable
 class EncoderPredictor(Predictor[EncoderSettings]):
     """A loaded encoder."""
 
+    may_be_cut = True
+
     def __init__(self, trained: Trained[EncoderSettings]):
         super().__init__(trained)
         self.encode = TextVectors(self.model, self.tokenizer)

@@ -117,7 +117,7 @@ class TextEncoder(TransformerMixin, BaseEstimator):
             run = open_run(self.model)
             if run.task != "encoder":
                 raise UserError(f"{self.model}: a run of {run.task}; TextEncoder loads encoders only")
-            predictor = get_task(run.task).load(run)
+            predictor: Any = get_task(run.task).load(run)
             loaded = (self.model, self.context), predictor if self.context else predictor.without_context()
             self._loaded = loaded
         return loaded[1]
