@@ -18,6 +18,12 @@ pytestmark = pytest.mark.slow
 quiet = {"show_progress": False}
 
 
+@pytest.fixture(autouse=True)
+def not_nice(monkeypatch):
+    """On a busy machine Ray's workers, which step back for everybody, would starve."""
+    monkeypatch.setenv("RAY_worker_niceness", "0")
+
+
 @pytest.fixture
 def cluster(monkeypatch):
     """Two nodes of two logical CPUs; logical, because a Ray without a CPU to spare waits for ever."""
@@ -25,7 +31,6 @@ def cluster(monkeypatch):
     from ray.cluster_utils import Cluster
 
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    monkeypatch.setenv("RAY_worker_niceness", "0")  # on a busy machine Ray's workers would starve
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2] / "src"))
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
     made.add_node(num_cpus=2)
