@@ -16,6 +16,7 @@ from fastformer.cli.runs import embed, evaluate, export, predict
 from fastformer.cli.serve import serve
 from fastformer.cli.train import train_app
 from fastformer.errors import Interrupted, UserError
+from fastformer.surroundings.ranks import Elsewhere, speaks
 from fastformer.tasks.classification.declaration import CLASSIFICATION
 from fastformer.version import __version__
 
@@ -102,10 +103,12 @@ def main() -> None:
     except UserError as error:
         if os.environ.get("FASTFORMER_DEBUG"):
             raise
-        print(f"fastformer: {error}", file=sys.stderr)
+        if not isinstance(error, Elsewhere):
+            print(f"fastformer: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except Interrupted as stop:
-        print(f"fastformer: {stop}", file=sys.stderr)
+        if speaks():
+            print(f"fastformer: {stop}", file=sys.stderr)
         sys.exit(130)
     except SystemExit as end:
         if end.code == 130:  # Ctrl-C, where there was nothing to keep

@@ -11,6 +11,7 @@ import typer
 
 from fastformer.cli.options import Json, Overwrite, Resume, print_json, print_shown, split_commas
 from fastformer.engine.settings import Option, options_of
+from fastformer.surroundings.ranks import speaks
 from fastformer.tasks.base import Declaration, declared
 
 _METAVARS = {int: "N", float: "X", str: "NAME", Path: "PATH"}  # a terminal has 80 columns
@@ -28,6 +29,8 @@ def train_command(declaration: Declaration) -> Callable[..., None]:
         from fastformer.tasks.verbs import train
 
         metrics = train(declaration.name, output=output, show_progress=not json_, **_joined(given))
+        if not speaks():
+            return None
         if json_:
             return print_json(metrics)
         for table in get_task(declaration.name).trained_tables(metrics, str(output)):

@@ -4,13 +4,16 @@ Encoded texts live in one flat file of token ids that is memory-mapped, so a dat
 the offsets and labels (a few bytes a text) are held.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
+
+from fastformer.surroundings import ranks
 
 
 class EncodedTexts(Dataset):
@@ -23,6 +26,12 @@ class EncodedTexts(Dataset):
         self, tokens: np.ndarray, offsets: np.ndarray, labels: np.ndarray | None, weights: np.ndarray | None = None
     ):
         self.tokens, self.offsets, self.labels, self.weights = tokens, offsets, labels, weights
+
+    @classmethod
+    def open(cls, path: Path) -> "EncodedTexts":
+        """What another process wrote to `path`."""
+        offsets, labels = np.load(_beside(path, "offsets")), _beside(path, "labels")
+        return cls(_mapped(path, offsets), offsets, np.load(labels) if labels.is_file() else None)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -52,11 +61,13 @@ class EncodedTextsWriter:
     """Append encoded texts to a file, then read them back memory-mapped.
 
     `with EncodedTextsWriter(path) as writer: writer.add(ids) …; texts = writer.finish(labels)`
+
+    Where several processes train together the first one writes; the others read its file.
     """
 
     def __init__(self, path: Path):
         self.path = path
-        self.file = path.open("wb")
+        self.file = path.open("wb" if ranks.is_first() else "rb")
         self.lengths: list[int] = []
 
     def __enter__(self) -> "EncodedTextsWriter":
@@ -67,16 +78,28 @@ class EncodedTextsWriter:
 
     def add(self, ids: np.ndarray) -> None:
         """Append one text."""
-        self.file.write(np.asarray(ids, dtype=np.int32).tobytes())
+        if self.file.writable():
+            self.file.write(np.asarray(ids, dtype=np.int32).tobytes())
         self.lengths.append(len(ids))
 
     def finish(self, labels: np.ndarray | None) -> EncodedTexts:
         """Close the file and open what was written."""
         self.file.close()
         offsets = np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
-        # An empty file cannot be mapped; texts without any token are valid all the same.
-        tokens = np.memmap(self.path, dtype=np.int32, mode="r") if offsets[-1] else np.zeros(0, np.int32)
-        return EncodedTexts(tokens, offsets, labels)
+        if ranks.size() > 1 and ranks.is_first():
+            np.save(_beside(self.path, "offsets"), offsets)
+            if labels is not None:
+                np.save(_beside(self.path, "labels"), labels)
+        return EncodedTexts(_mapped(self.path, offsets), offsets, labels)
+
+
+def _beside(path: Path, name: str) -> Path:
+    return path.with_suffix(f".{name}.npy")
+
+
+def _mapped(path: Path, offsets: np.ndarray) -> np.ndarray:
+    # An empty file cannot be mapped; texts without any token are valid all the same.
+    return np.memmap(path, dtype=np.int32, mode="r") if offsets[-1] else np.zeros(0, np.int32)
 
 
 class Subset(Dataset):
@@ -172,16 +195,24 @@ class LengthBuckets(Sampler[list[int]]):
     shuffled, sorted by length within groups of `group` batches, cut into batches, and the batches shuffled again. A
     batch has `batch_size` texts; or, `by_tokens`, so many on average and about as many tokens as the others of its
     group, so that steps take equal time and a batch of long texts no more memory. There are equally many batches.
+
+    Of several processes (`rank`, `size`) each gets its share of every batch: every so many-th text, so that lengths
+    are alike.
     """
 
-    def __init__(self, lengths: np.ndarray, batch_size: int, seed: int, by_tokens: bool = False, group: int = 50):
-        self.lengths, self.batch_size, self.seed, self.by_tokens, self.group = (
-            lengths,
-            batch_size,
-            seed,
-            by_tokens,
-            group,
-        )
+    def __init__(
+        self,
+        lengths: np.ndarray,
+        batch_size: int,
+        seed: int,
+        by_tokens: bool = False,
+        group: int = 50,
+        rank: int = 0,
+        size: int = 1,
+    ):
+        self.lengths, self.batch_size, self.seed = lengths, batch_size, seed
+        self.by_tokens, self.group = by_tokens, group
+        self.rank, self.size = rank, size
         self.epoch = 0
         self.on_epoch: Callable[[int], None] | None = None  # told the epoch before its first batch
         self.drop_last = False  # accelerate asks
@@ -210,7 +241,47 @@ class LengthBuckets(Sampler[list[int]]):
                 ends = _equal_shares(self.lengths[texts] + 1, len(ends) + 1)
             batches += np.split(texts, ends)
         for index in random.permutation(len(batches)):
-            yield batches[index].tolist()
+            yield Share.of(batches[index].tolist(), self.rank, self.size)
+
+
+class Share(list[int]):
+    """The texts of a batch that one of several processes has. `stands_in`: there were none left for it."""
+
+    stands_in = False
+
+    @classmethod
+    def of(cls, batch: list[int], rank: int, size: int) -> "Share":
+        """A process that gets none takes the first text, so that it has a step to do; the text counts for nothing."""
+        share = cls(batch[rank::size] or batch[:1])
+        share.stands_in = rank >= len(batch)
+        return share
+
+
+class WeighedShares(Dataset):
+    """Batches of one of several processes, each with how much of the whole batch's loss is its own, before sharing.
+
+    A loss is a mean over what `counted` counts in a batch. `shares.__getitems__(share)` is the collated batch with that
+    number in it, as `WeighedShares.COUNT`.
+    """
+
+    COUNT = "counted"
+
+    def __init__(self, dataset: Any, collate: Callable, counted: Callable[[dict[str, Tensor]], Any]):
+        self.dataset, self.collate, self.counted = dataset, collate, counted
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitems__(self, share: Share) -> dict[str, Tensor]:
+        batch = self.collate(items_of(self.dataset, share))
+        count = torch.as_tensor(0 if share.stands_in else self.counted(batch), dtype=torch.float64)
+        return {**batch, self.COUNT: count}
+
+
+def items_of(dataset: Any, indices: Sequence[int]) -> Any:
+    """Items of a dataset as DataLoader takes them: all at once where it gives them so."""
+    together = getattr(dataset, "__getitems__", None)
+    return together(indices) if together is not None else [dataset[index] for index in indices]
 
 
 def _equal_shares(weights: np.ndarray, count: int) -> np.ndarray:

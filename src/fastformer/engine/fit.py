@@ -24,6 +24,7 @@ from fastformer.errors import UserError
 from fastformer.mixers import available_mixers
 from fastformer.runs.folder import Run
 from fastformer.runs.resuming import begin, check_same_arrays, seconds_spent
+from fastformer.surroundings import ranks
 from fastformer.surroundings.files import explain_full_disk
 from fastformer.surroundings.machine import peak_memory_gb
 from fastformer.surroundings.progress import progress_bar, say
@@ -129,7 +130,7 @@ class Workspace:
         """
         folder = self.folder / "tokenizer"
         texts = iter(texts)
-        if folder.is_dir():
+        if folder.is_dir():  # of a training that is resumed, or made by the first of several processes
             tokenizer = load_tokenizer(folder)
         else:
             tokenizer = train_tokenizer(choice, texts, **training) if choice in KINDS else load_tokenizer(choice)
@@ -153,6 +154,10 @@ class Workspace:
         """Token ids of all texts, in a file of the workspace; a line says how many were cut."""
         cut = 0
         path = self.folder / f"{name}.tokens"
+        if not ranks.is_first():
+            for _ in texts:  # whoever counts on the way has counted all
+                pass
+            return EncodedTexts.open(path)
         with (
             progress_bar("Encoding", total=total, show=self.show) as advance,
             EncodedTextsWriter(path) as writer,
@@ -174,6 +179,7 @@ class Workspace:
         asked = {
             "settings": parts.settings.training,
             "collate": parts.collate,
+            "counted": parts.counted,
             "compute_metrics": parts.compute_metrics,
             "best_metric": parts.score,
             "shown": parts.scores[0],
@@ -217,14 +223,22 @@ def fit(task: "Task", data: Mapping[str, Iterable[Any]], settings: TaskSettings,
 
     `data` has `train`, and where they are given `validation`, `test` (whose labels are only checked) and further
     sources. The workspace holds encoded data and checkpoints; the caller deletes it once the result is safe.
+
+    Several processes (`surroundings/ranks.py`) train together; what comes out is for the first, the others get None.
     """
-    with explain_full_disk(workspace.folder):
+    with ranks.after_first(), explain_full_disk(workspace.folder):
         workspace.begin({"task": task.name, **asdict(settings)})
         parts = task.encode(data, settings, workspace)
         check_same_arrays(workspace.folder, parts.fingerprint, workspace.resume)
-    set_seed(parts.settings.training.seed)
-    model = task.build(parts, workspace)
+        set_seed(parts.settings.training.seed)
+        model = task.build(parts, workspace)
     history = workspace.train(model, parts)
+    return ranks.first(lambda: _finish(task, model, parts, history, workspace), share=False)
+
+
+def _finish(
+    task: "Task", model: PreTrainedModel, parts: "Parts", history: list[dict[str, Any]], workspace: Workspace
+) -> Trained:
     model, validation = task.finish(model, parts, history, workspace)
     metrics = {
         "train_seconds": round(workspace.seconds, 1),

@@ -12,6 +12,7 @@ import numpy as np
 
 from fastformer.errors import UserError
 from fastformer.runs.folder import CHECKPOINT_MARK, last_complete_checkpoint
+from fastformer.surroundings import ranks
 from fastformer.surroundings.files import write_json
 from fastformer.surroundings.machine import forget_peak_memory
 from fastformer.surroundings.progress import say
@@ -32,6 +33,9 @@ def begin(checkpoints: Path, settings: dict[str, Any], resume: bool) -> bool:
     A setting under `training` counts like any other. From here on the process' peak memory is this training's.
     """
     forget_peak_memory()
+    if not ranks.is_first():  # the first process has done it
+        ranks.check_shared(checkpoints / CHECKPOINT_MARK)
+        return resume and last_complete_checkpoint(checkpoints) is not None
     if resume and last_complete_checkpoint(checkpoints) is None:
         say(f"{checkpoints}: no checkpoint to resume from; starting from the beginning.")
         resume = False
@@ -76,6 +80,10 @@ def check_same_arrays(checkpoints: Path, parts: Mapping[str, Sequence[np.ndarray
     """Remember a fingerprint of the arrays that each part of the data consists of; refuse to resume on others."""
     path = checkpoints / "data.json"
     fingerprint = {name: _fingerprint(arrays) for name, arrays in parts.items()}
+    if not ranks.is_first():
+        if json.loads(path.read_text(encoding="utf-8")) != fingerprint:
+            raise UserError(f"process {ranks.rank()} reads other data than process 0; give all machines the same files")
+        return
     if resume and path.is_file():
         if json.loads(path.read_text(encoding="utf-8") or "null") == fingerprint:
             return

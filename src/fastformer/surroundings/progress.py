@@ -16,6 +16,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from fastformer.surroundings import ranks
+
 console = Console(stderr=True, highlight=False)
 WIDE = 100  # columns of a terminal in which a bar has room beside what it stands for
 FIRST_LINE, NEXT_LINE = 5.0, 30.0  # seconds between the lines of a log
@@ -25,9 +27,11 @@ _listener: list[str] | None = None
 
 
 def say(message: str) -> None:
-    """Print one line for the person who waits."""
+    """Print one line for the person who waits; of several processes the first one speaks."""
     if _listener is not None:
         _listener.append(message)
+        return
+    if not ranks.speaks():
         return
     console.print(message, markup=False, emoji=False, soft_wrap=True)
 
@@ -81,8 +85,9 @@ def progress_bar(title: str, total: int | None = None, show: bool = True) -> Ite
     """A bar for one piece of work: `with progress_bar("Reading") as advance: advance(10)`.
 
     `advance(count, note="…")` moves the bar and may change the note behind it. Without `total` it counts. Where there
-    is no terminal, as in a log, there is a line now and then instead.
+    is no terminal, as in a log, there is a line now and then instead. Of several processes the first one shows it.
     """
+    show = show and ranks.speaks()
     if show and not (console.is_terminal or console.is_jupyter):
         lines = _Lines(title, total)
         yield lines.advance

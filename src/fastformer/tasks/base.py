@@ -126,6 +126,7 @@ class Parts(Generic[Settings]):
     fingerprint: Mapping[str, Sequence["np.ndarray"]]  # training on other data cannot be resumed
     rows: dict[str, int]
     compute_metrics: Callable | None = None
+    counted: Callable[[dict[str, Any]], Any] = lambda batch: len(batch["labels"])  # what a batch's loss is a mean over
     about: dict[str, Any] = field(default_factory=dict)  # further entries of metrics.json
     record: dict[str, Any] = field(default_factory=dict)  # further entries of run.json
     tables: dict[str, "pa.Table"] = field(default_factory=dict)  # kept in the run as NAME.parquet

@@ -1,6 +1,7 @@
 """The verbs, once for all tasks: train, evaluate, predict and embed, on sources and run folders."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TextIO
@@ -15,6 +16,7 @@ from fastformer.errors import Interrupted, UserError
 from fastformer.runs.card import write_card
 from fastformer.runs.folder import CHECKPOINTS, RUN_FILE, Run, claim_output, open_run, save_results, save_run, unharmed
 from fastformer.runs.vectors import write_vectors
+from fastformer.surroundings import ranks
 from fastformer.surroundings.progress import how_many, say
 from fastformer.tasks.answering import answer_all, options_for, say_notes, settings_with
 from fastformer.tasks.base import Predictor, Task, get_task
@@ -36,31 +38,46 @@ def train(
     """Train a task on its data and leave a run folder; return its metrics.
 
     Without `validation` a part of `train` chooses the epoch. `test` is only scored, at the end, when the model is safe.
-    `given` are settings of the task and its further sources; `preset` is a name, or settings of one's own.
+    `given` are settings of the task and its further sources; `preset` is a name, or settings of one's own. Processes
+    that a launcher started train one model together.
     """
-    taught = _watched(task, show_progress)
-    declaration = taught.declaration
-    further = {name: given.pop(name, None) for name in declaration.sources}
-    sources = {"train": train, "validation": validation, "test": test, **further}
+    with ranks.joined(), ExitStack() as held:
+        with ranks.after_first():
+            taught = _watched(task, show_progress)
+            sources = _sources(taught, {"train": train, "validation": validation, "test": test}, given)
+            settings = taught.settings(preset, **given)
+            folder = Path(output)
+            if ranks.is_first():
+                claim_output(folder, resume=resume, overwrite=overwrite)
+                held.enter_context(unharmed(folder))
+            data = {split: taught.read(source, split, settings) for split, source in sources.items()}
+            if ranks.is_first():
+                _say_overlaps(taught, data, sources)
+        trained = fit(taught, data, settings, Workspace(folder / CHECKPOINTS, resume=resume, show=show_progress))
+
+        def leave() -> dict[str, Any]:
+            trained.record["preset"] = preset if isinstance(preset, str) else "custom"
+            told = {name: _told(source) for name, source in {"validation": None, "test": None, **sources}.items()}
+            trained.record["data"] = {**told, **trained.record["data"]}
+            save(taught, trained, folder)
+            if test is not None:
+                _score_test(taught, trained, folder, data["test"], str(test), show_progress)
+            return trained.metrics
+
+        return ranks.first(leave)
+
+
+def _sources(task: Task, sources: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """The sources that there are, those of the task taken out of what else is given; what cannot be read is refused."""
+    declaration = task.declaration
+    sources |= {name: given.pop(name, None) for name in declaration.sources}
     sources = {name: source for name, source in sources.items() if source is not None}
-    if test is not None and declaration.test_help is None:
-        raise UserError(f"{task} has no test data: score the run with `fastformer evaluate` afterwards")
+    if "test" in sources and declaration.test_help is None:
+        raise UserError(f"{task.name} has no test data: score the run with `fastformer evaluate` afterwards")
     for source in sources.values():
         if any(map(reads_once, source if isinstance(source, list | tuple) else [source])):
             raise UserError("training reads its data more than once: give files, not standard input or a pipe")
-    settings = taught.settings(preset, **given)
-    folder = claim_output(output, resume=resume, overwrite=overwrite)
-    with unharmed(folder):
-        data = {split: taught.read(source, split, settings) for split, source in sources.items()}
-        _say_overlaps(taught, data, sources)
-        trained = fit(taught, data, settings, Workspace(folder / CHECKPOINTS, resume=resume, show=show_progress))
-        trained.record["preset"] = preset if isinstance(preset, str) else "custom"
-        told = {name: _told(source) for name, source in {"validation": None, "test": None, **sources}.items()}
-        trained.record["data"] = {**told, **trained.record["data"]}
-        save(taught, trained, folder)
-        if test is not None:
-            _score_test(taught, trained, folder, data["test"], str(test), show_progress)
-    return trained.metrics
+    return sources
 
 
 def _say_overlaps(task: Task, data: Mapping[str, Any], sources: Mapping[str, Any]) -> None:

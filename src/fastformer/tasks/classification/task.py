@@ -98,7 +98,8 @@ class Classification(Task[ClassificationSettings, ClassificationParts]):
             model = FastformerForSequenceClassification(config)
         if settings.class_weight == "balanced":
             weights = class_weights(parts.training.labels, space.size, 1.0)
-            model.class_weights = torch.from_numpy(weights.astype(np.float32))
+            model.class_weights = costs = torch.from_numpy(weights.astype(np.float32))
+            parts.counted = lambda batch: costs[batch["labels"]].sum()
         if parts.known is not None:  # words that no text has: silence is better than noise
             with torch.no_grad():
                 unseen = parts.training.texts.counts(config.vocab_size) == 0

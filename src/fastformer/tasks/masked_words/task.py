@@ -87,6 +87,7 @@ class MaskedWords(Task[MaskedWordsSettings, Parts[MaskedWordsSettings]]):
             train=training,
             validation=validating,
             collate=PadCollator(tokenizer.pad_token_id),
+            counted=lambda batch: batch["attention_mask"].sum(),  # of which some are hidden
             compute_metrics=lambda result: word_scores(result.predictions),
             score="negative_perplexity",
             scores=SCORES,

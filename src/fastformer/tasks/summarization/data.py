@@ -16,6 +16,7 @@ from fastformer.data.batches import EncodedTexts, EncodedTextsWriter, Subset, pa
 from fastformer.data.standard_input import some_at_a_time
 from fastformer.data.tokenizers import encode_batch
 from fastformer.engine.inference import cut_note
+from fastformer.surroundings import ranks
 from fastformer.surroundings.progress import progress_bar, say
 from fastformer.tasks.summarization.documents import Documents
 
@@ -51,6 +52,8 @@ def encode_documents(
     show_progress: bool,
 ) -> EncodedTexts:
     """Encode all documents into the file `path`; say how many were cut and how many were empty."""
+    if not ranks.is_first():
+        return EncodedTexts.open(path)
     lengths: list[int] = []
     cut_articles = cut_summaries = 0
     end = np.array([tokenizer.eos_token_id], dtype=np.int32)

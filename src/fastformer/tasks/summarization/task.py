@@ -19,7 +19,7 @@ from fastformer.surroundings.markdown import markdown_table
 from fastformer.surroundings.progress import say
 from fastformer.tasks.base import Card, Parts, Shown, Task
 from fastformer.tasks.summarization.course import COURSE_FILE, Sample, plot_course
-from fastformer.tasks.summarization.data import DocumentCollator, Pairs, add_end_token, encode_documents
+from fastformer.tasks.summarization.data import IGNORED, DocumentCollator, Pairs, add_end_token, encode_documents
 from fastformer.tasks.summarization.declaration import SummarizationSettings
 from fastformer.tasks.summarization.documents import Document, Documents
 from fastformer.tasks.summarization.metrics import ENGLISH, ROUGE, LanguageDetector, language_code
@@ -120,6 +120,7 @@ class Summarization(Task[SummarizationSettings, SummaryParts]):
             train=training,
             validation=validating,
             collate=DocumentCollator(tokenizer.pad_token_id),
+            counted=lambda batch: (batch["labels"] != IGNORED).sum(),
             score="log_likelihood",
             scores=SCORES,
             fingerprint={"train": training.arrays, "validation": validating.arrays},
