@@ -127,6 +127,10 @@ Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted 
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is in --output when done.")]
 Repetitions = Annotated[int, typer.Option(min=1, metavar="N", help="Measured steps; their median counts.")]
 Threads = Annotated[int | None, typer.Option(min=1, metavar="N", help="Threads of torch [default: as torch chooses].")]
+Device = Annotated[
+    str, typer.Option(metavar="NAME", help="auto, cpu, cuda or mps; auto is cuda where PyTorch has it, else cpu.")
+]
+Dtype = Annotated[str, typer.Option(metavar="NAME", help="auto, float32 or bfloat16; auto is float32.")]
 InputFormat = Annotated[Format | None, typer.Option(help="Format of standard input; files say it by their name.")]
 
 

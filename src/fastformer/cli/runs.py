@@ -13,6 +13,8 @@ from fastformer.cli.options import (
     AnyLabelColumn,
     AnyTextColumn,
     AnyTexts,
+    Device,
+    Dtype,
     Engine,
     Format,
     Header,
@@ -80,6 +82,8 @@ def evaluate(
     workers: Workers = None,
     engine: Engine = None,
     address: Address = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
     json_: Json = False,
     **options: Any,
 ) -> None:
@@ -95,6 +99,7 @@ def evaluate(
     opened = open_run(run)
     columns: dict[str, Any] = {"text_column": text_column, "label_column": label_column}
     how: dict[str, Any] = {"separator": separator, "header": header, "strict": strict, **columns, **options}
+    how |= {"device": device, "dtype": dtype}
     spread: dict[str, Any] = {"workers": workers, "engine": engine, "address": address}
     if are_many(data, output, output=output, **spread):
         return _score_files("evaluate", run, data, output, **how, **spread, json_=json_)
@@ -138,6 +143,8 @@ def predict(
     workers: Workers = None,
     engine: Engine = None,
     address: Address = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
     **options: Any,
 ) -> None:
     """Answer every example: one JSON object per line, in input order.
@@ -155,6 +162,8 @@ def predict(
         "strict": strict,
         "keep": split_commas(keep),
         "keep_all": keep_all,
+        "device": device,
+        "dtype": dtype,
         **options,
     }
     spread: dict[str, Any] = {"workers": workers, "engine": engine, "address": address}
@@ -181,6 +190,8 @@ def embed(
     workers: Workers = None,
     engine: Engine = None,
     address: Address = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
     json_: Json = False,
 ) -> None:
     """Turn texts into vectors: one row per text, in input order."""
@@ -188,7 +199,7 @@ def embed(
     from fastformer.tasks.verbs import embed
 
     how: dict[str, Any] = {"separator": separator, "header": header, "strict": strict, "text_column": text_column}
-    how["format"] = _format(data, format)
+    how |= {"format": _format(data, format), "device": device, "dtype": dtype}
     spread: dict[str, Any] = {"workers": workers, "engine": engine, "address": address}
     if are_many(data, output, **spread):
         return _score_files("embed", run, data, output, **how, **spread, json_=json_)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fastformer.cli.options import Threads
+from fastformer.cli.options import Device, Dtype, Threads
 
 
 def serve(
@@ -39,6 +39,8 @@ def serve(
         bool, typer.Option("--truncate", help="Cut texts that are longer than the model reads, instead of refusing.")
     ] = False,
     threads: Threads = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
 ) -> None:
     """Serve runs over HTTP, with a page to try them on.
 
@@ -71,4 +73,6 @@ def serve(
         state=state,
         grace=grace,
         threads=threads,
+        device=device,
+        dtype=dtype,
     )

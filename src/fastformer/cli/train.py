@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fastformer.cli.options import Json, Overwrite, Resume, print_json, print_shown, split_commas
+from fastformer.cli.options import Device, Dtype, Json, Overwrite, Resume, print_json, print_shown, split_commas
 from fastformer.engine.settings import Option, options_of
 from fastformer.surroundings.ranks import speaks
 from fastformer.tasks.base import Declaration, declared
@@ -68,6 +68,8 @@ def _parameters(declaration: Declaration) -> typing.Iterator[inspect.Parameter]:
     for name, (kind, option) in options_of(declaration.settings).items():
         usual = getattr(default, name, getattr(default.training, name, None))
         yield option_parameter(name, kind, option, usual)
+    for name, kind in (("device", Device), ("dtype", Dtype)):
+        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default="auto", annotation=kind)
     yield inspect.Parameter("resume", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Resume)
     yield inspect.Parameter("overwrite", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Overwrite)
     yield inspect.Parameter("json_", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)

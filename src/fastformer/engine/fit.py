@@ -17,6 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from fastformer.data.batches import EncodedTexts, EncodedTextsWriter
 from fastformer.data.tokenizers import KINDS, encode_batch, load_tokenizer, train_tokenizer
+from fastformer.engine.devices import Place, choose, current_place
 from fastformer.engine.inference import chunks, cut_note
 from fastformer.engine.settings import Settings, TaskSettings, unknown
 from fastformer.engine.training import train_model
@@ -55,6 +56,10 @@ class Trained(Generic[Settings]):
 
         settings: Any = settings_of(run, declared()[run.task].settings)  # of the type that the run's task has
         model, tokenizer = run.load_model(model_class), run.load_tokenizer()
+        if isinstance(model, PreTrainedModel):
+            current_place().put(model)
+        else:
+            current_place().refuse_unless_usual(run.folder)
         tables = RunTables(run)
         return cls(model, tokenizer, settings, run.record, run.load_metrics(), tables, str(run.folder), run)
 
@@ -92,10 +97,10 @@ def settings_of(run: Run, kind: type[TaskSettings]) -> TaskSettings:
 
 
 class Workspace:
-    """Where a training works. `resume`: an interrupted one is continued."""
+    """Where a training works. `resume`: an interrupted one is continued; `place`: the device, or what there is."""
 
-    def __init__(self, folder: Path, *, resume: bool = False, show: bool = True):
-        self.folder, self.resume, self.show = folder, resume, show
+    def __init__(self, folder: Path, *, resume: bool = False, show: bool = True, place: Place | None = None):
+        self.folder, self.resume, self.show, self.place = folder, resume, show, place or choose()
         self.started = time.monotonic()
 
     def begin(self, settings: dict[str, Any]) -> None:
@@ -193,6 +198,7 @@ class Workspace:
             **asked,
             folder=self.folder / part if part else self.folder,
             started=self.started,
+            place=self.place,
             resume=self.resume,
             show_progress=self.show,
         )

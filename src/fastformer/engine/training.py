@@ -35,6 +35,7 @@ from transformers import (
 from transformers.trainer_pt_utils import nested_concat, nested_numpify
 
 from fastformer.data.batches import LengthBuckets, WeighedShares, items_of, token_budget_batches
+from fastformer.engine.devices import USUAL, Place
 from fastformer.engine.inference import BATCH_TOKENS
 from fastformer.engine.optimizer import DenseAndRowAdam
 from fastformer.engine.settings import TrainingSettings, settled
@@ -69,6 +70,7 @@ def train_model(
     shown: str | None = None,
     folder: Path,
     started: float,
+    place: Place = USUAL,
     resume: bool = False,
     show_progress: bool = True,
 ) -> list[dict[str, Any]]:
@@ -79,9 +81,10 @@ def train_model(
     keeps the checkpoints; the caller deletes it once the run is saved; `started` is when the run began, by
     `time.monotonic`, earlier if it was interrupted, so that a checkpoint knows how long it took. The datasets have
     `lengths`; one with `set_epoch` is told which epoch it is read for. `counted` says of a batch what its loss is a
-    mean over, which several processes need to know.
+    mean over, which several processes need to know. `place` is the device, and the numbers of its products.
     """
     tune()
+    place.say_idle_gpus()
     checkpoint = ranks.first(lambda: _place_to_start(folder, resume))
     # One process is one, whatever a launcher told it: without this the trainer would look for the others.
     with nullcontext() if ranks.size() > 1 else ranks.alone():
@@ -94,7 +97,8 @@ def train_model(
             lr_scheduler_type=settings.schedule,
             max_grad_norm=settings.max_grad_norm,
             seed=settings.seed,
-            use_cpu=not torch.cuda.is_available(),
+            use_cpu=place.device == "cpu",
+            bf16=place.dtype == torch.bfloat16,
             eval_strategy="epoch",
             save_strategy="epoch",
             save_total_limit=2,  # the best and the last; with 1 the trainer deletes the last one when it is stopped
@@ -109,7 +113,10 @@ def train_model(
             dataloader_pin_memory=False,
             label_names=["labels"],
         )
+    use_one_device(arguments)
     tables = [module for module in model.modules() if _is_lazy(module, model, settings)]
+    if ranks.size() > 1 and place.device == "cuda":  # NCCL reduces no sparse gradients
+        tables = []
     for table in tables:
         table.sparse = True
     optimizer = DenseAndRowAdam(
@@ -154,6 +161,11 @@ def train_model(
         raise Interrupted(f"stopped at step {step} of {steps}; run the same command with --resume to continue")
     _check_loss([entry["loss"] for entry in trainer.state.log_history if "loss" in entry], folder)
     return [entry for entry in trainer.state.log_history if f"eval_{best_metric}" in entry]
+
+
+def use_one_device(arguments: TrainingArguments) -> None:
+    """One process has one device: with several GPUs the trainer would use DataParallel, slower and without a word."""
+    arguments._n_gpu = min(1, arguments.n_gpu)
 
 
 def _place_to_start(folder: Path, resume: bool) -> Path | None:

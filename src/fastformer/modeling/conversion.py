@@ -101,9 +101,9 @@ class FastformerForConversion(FastformerPreTrainedModel):
         side = side or Side()
         parts = [users, ads, users * ads]
         if self.config.num_numeric:
-            parts.append(side.numeric)
+            parts.append(None if side.numeric is None else side.numeric.to(users))
         for table, values in zip(self.category_embeddings, _columns(side.categories), strict=True):
-            parts.append(table(values))
+            parts.append(table(values.to(users.device)))
         return self.head(torch.cat(parts, dim=-1)).squeeze(-1)
 
     @can_return_tuple

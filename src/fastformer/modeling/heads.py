@@ -98,8 +98,9 @@ class FastformerForSequenceClassification(FastformerPreTrainedModel):
             return (logits.squeeze(-1) - labels).square()
         if self.config.problem_type == "multi_label_classification":
             return nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="none").mean(dim=-1)
-        losses = nn.functional.cross_entropy(logits, labels, self.class_weights, reduction="none")
-        return losses if self.class_weights is None else losses / self.class_weights[labels].mean()
+        weights = None if self.class_weights is None else self.class_weights.to(logits.device)
+        losses = nn.functional.cross_entropy(logits, labels, weights, reduction="none")
+        return losses if weights is None else losses / weights[labels].mean()
 
     def add_ngrams(self, channel: NgramChannel, only: bool = False, doubt: float = 0.0) -> None:
         """Put an n-gram channel beside the encoder, or in its place."""

@@ -25,7 +25,8 @@ from fastformer.version import __version__
 ENGINES = ("ray",)
 TITLES = {"predict": "Predicting", "embed": "Embedding", "evaluate": "Evaluating"}
 OPTIONS_OF = {"predict": "predicting", "evaluate": "evaluating"}  # what a task's declaration calls them
-READING = ("text_column", "label_column", "separator", "header", "format", "keep", "keep_all")
+PLACE = ("device", "dtype")
+READING = ("text_column", "label_column", "separator", "header", "format", "keep", "keep_all", *PLACE)
 SHOWN = 10  # lines of what is said of files; the rest is in the manifest
 _WEIGHTS = (".json", ".safetensors", ".onnx", ".data", ".parquet")  # what answers depend on, of a run's files
 _RESULTS = "metrics.json"
@@ -64,6 +65,9 @@ def score_files(
     """
     run = run if isinstance(run, Run) else open_run(run)
     options = {name: value for name, value in options.items() if value is not None and value != ()}
+    for name in PLACE:  # a process per core: a GPU must be asked for
+        if options.get(name) == "auto":
+            del options[name]
     _check(verb, run, engine, address, options)
     shards = find_shards(verb, source, output, any_name="format" in options)
     job = Job(verb, str(run.folder.resolve()), options if strict is None else {**options, "strict": strict})

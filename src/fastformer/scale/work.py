@@ -59,7 +59,9 @@ class ShardWorker:
         from fastformer.tasks.verbs import load
 
         self.job = job
-        self.predictor = (light_predictor(job.run) if job.verb == "predict" else None) or load(job.run)
+        place = {name: job.options[name] for name in ("device", "dtype") if name in job.options}
+        light = light_predictor(job.run) if job.verb == "predict" and not place else None
+        self.predictor = light or load(job.run, **place)
 
     def __call__(self, shard: Shard) -> Outcome:
         """Answer a file; whatever is wrong with it is in the outcome, and its output is whole or as it was."""

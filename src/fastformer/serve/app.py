@@ -35,10 +35,13 @@ def create_app(
     api_key: str | None = None,
     cors: Sequence[str] = (),
     state: str | Path | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
 ) -> FastAPI:
     """An application that serves run folders under their names; the first answers at the root.
 
     `state` is a folder for what must outlive the server, such as what users did; without it that is gone when it ends.
+    `device` and `dtype` say where models run.
     """
     if not runs:
         raise UserError("nothing to serve; give a run folder")
@@ -48,7 +51,9 @@ def create_app(
         temporary = tempfile.TemporaryDirectory(prefix="fastformer-serve-")
         state = temporary.name
     keep = Path(state)
-    models = {name: ServedModel(name, Path(run), keep / name, limits, metrics) for name, run in runs.items()}
+    models = {
+        name: ServedModel(name, Path(run), keep / name, limits, metrics, device, dtype) for name, run in runs.items()
+    }
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -31,14 +31,27 @@ class Gone(Exception):
 class ServedModel:
     """A run folder under a name. `predictor` may be replaced while it answers (`reload`)."""
 
-    def __init__(self, name: str, folder: Path, keep: Path, limits: Limits, metrics: Metrics):
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        keep: Path,
+        limits: Limits,
+        metrics: Metrics,
+        device: str = "auto",
+        dtype: str = "auto",
+    ):
         self.name, self.folder, self.keep, self.limits = name, folder, keep, limits
+        self.device, self.dtype = device, dtype
         self._loading = threading.Lock()
         self.predictor: Predictor
         self.services: dict[str, Service]
         self.shown: dict[str, Any]  # the answer to its sample
-        self._take(load(open_run(folder)))
+        self._take(self._load())
         self.batcher = Batcher(name, limits, metrics)
+
+    def _load(self) -> Predictor:
+        return load(open_run(self.folder), device=self.device, dtype=self.dtype)
 
     def _take(self, predictor: Predictor) -> None:
         services = {one.name: one for one in predictor.services(self.keep)}
@@ -50,7 +63,7 @@ class ServedModel:
     def reload(self) -> None:
         """Read the run folder again: what is asked from now on, the new model answers. A broken one changes nothing."""
         with self._loading:
-            predictor = load(open_run(self.folder))
+            predictor = self._load()
             task = predictor.trained.record["task"]
             if task != self.task:
                 raise UserError(f"{self.folder}: is a run of {task} now, not of {self.task}; start the server anew")

@@ -56,12 +56,14 @@ def serve(
     state: str | Path | None = None,
     grace: float = 30.0,
     threads: int | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
 ) -> None:
     """Serve run folders until the process is told to stop; `grace` seconds are for what runs then."""
     if threads is not None:
         torch.set_num_threads(threads)
     with _listening(host, port) as listener:  # a port that is taken is said before anything is loaded
-        app = create_app(runs, limits=limits, api_key=api_key, cors=cors, state=state)
+        app = create_app(runs, limits=limits, api_key=api_key, cors=cors, state=state, device=device, dtype=dtype)
         address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
         models = ", ".join(f"{model.name} ({model.task})" for model in app.state.models.values())
         if api_key is None and not _is_local(host):

@@ -41,17 +41,22 @@ def predict(
     strict: bool | None = None,
     keep: tuple[str, ...] = (),
     keep_all: bool = False,
+    device: str = "auto",
+    dtype: str = "auto",
     show_progress: bool = True,
     **options: Any,
 ) -> int:
     """`verbs.predict`, without PyTorch where the run can do without."""
     given: dict[str, Any] = {"text_column": text_column, "separator": separator, "header": header, "strict": strict}
     texts: dict[str, Any] = {"document": document, "text": text, "show_progress": show_progress}
-    predictor = light_predictor(run)
+    usual = device in ("auto", "cpu") and dtype in ("auto", "float32")
+    predictor = light_predictor(run) if usual else None
     if predictor is None:
         from fastformer.tasks.verbs import predict
 
-        return predict(run, source, output, **given, **texts, format=format, keep=keep, keep_all=keep_all, **options)
+        place = {"device": device, "dtype": dtype}
+        how: dict[str, Any] = {"format": format, "keep": keep, "keep_all": keep_all, **place}
+        return predict(run, source, output, **given, **texts, **how, **options)
     if isinstance(output, str | Path):
         check_ending(output)
     predictor.show = show_progress

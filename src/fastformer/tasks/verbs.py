@@ -10,6 +10,7 @@ from fastformer.data.answers import check_ending
 from fastformer.data.keeping import Keep
 from fastformer.data.opening import Format, reads_once
 from fastformer.data.overlap import MUCH, overlap
+from fastformer.engine.devices import choose, loading_to
 from fastformer.engine.fit import Trained, Workspace, fit
 from fastformer.engine.settings import TaskSettings
 from fastformer.errors import Interrupted, UserError
@@ -32,6 +33,8 @@ def train(
     preset: str | TaskSettings = "default",
     resume: bool = False,
     overwrite: bool = False,
+    device: str = "auto",
+    dtype: str = "auto",
     show_progress: bool = True,
     **given: Any,
 ) -> dict[str, Any]:
@@ -39,10 +42,11 @@ def train(
 
     Without `validation` a part of `train` chooses the epoch. `test` is only scored, at the end, when the model is safe.
     `given` are settings of the task and its further sources; `preset` is a name, or settings of one's own. Processes
-    that a launcher started train one model together.
+    that a launcher started train one model together. `device` and `dtype` are those of `engine/devices.py`.
     """
     with ranks.joined(), ExitStack() as held:
         with ranks.after_first():
+            place = choose(device, dtype)
             taught = _watched(task, show_progress)
             sources = _sources(taught, {"train": train, "validation": validation, "test": test}, given)
             settings = taught.settings(preset, **given)
@@ -53,15 +57,19 @@ def train(
             data = {split: taught.read(source, split, settings) for split, source in sources.items()}
             if ranks.is_first():
                 _say_overlaps(taught, data, sources)
-        trained = fit(taught, data, settings, Workspace(folder / CHECKPOINTS, resume=resume, show=show_progress))
+        processes = ranks.size()
+        workspace = Workspace(folder / CHECKPOINTS, resume=resume, show=show_progress, place=place)
+        trained = fit(taught, data, settings, workspace)
 
         def leave() -> dict[str, Any]:
             trained.record["preset"] = preset if isinstance(preset, str) else "custom"
             told = {name: _told(source) for name, source in {"validation": None, "test": None, **sources}.items()}
             trained.record["data"] = {**told, **trained.record["data"]}
+            trained.metrics["trained_on"] = {"processes": processes, **place.told()}
             save(taught, trained, folder)
             if test is not None:
-                _score_test(taught, trained, folder, data["test"], str(test), show_progress)
+                predictor = load(open_run(folder), show_progress, device=place.device)
+                _score_test(taught, trained, folder, data["test"], str(test), predictor)
             return trained.metrics
 
         return ranks.first(leave)
@@ -124,9 +132,8 @@ def save(task: Task, trained: Trained, folder: Path) -> None:
         draw(folder / name)
 
 
-def _score_test(task: Task, trained: Trained, folder: Path, examples: Any, called: str, show_progress: bool) -> None:
+def _score_test(task: Task, trained: Trained, folder: Path, examples: Any, called: str, predictor: Predictor) -> None:
     """Score the saved run on its test data; whatever happens, the model is safe."""
-    predictor = load(open_run(folder), show_progress)
     try:
         found = predictor.evaluate(examples)
     except KeyboardInterrupt:
@@ -139,10 +146,13 @@ def _score_test(task: Task, trained: Trained, folder: Path, examples: Any, calle
     save_results(folder, trained.metrics, write_card(task, trained, folder.resolve().name))
 
 
-def load(run: Run | Predictor | str | Path, show_progress: bool = False) -> Predictor:
-    """A run, ready to answer."""
+def load(
+    run: Run | Predictor | str | Path, show_progress: bool = False, *, device: str = "cpu", dtype: str = "auto"
+) -> Predictor:
+    """A run, ready to answer, on a device; one that is loaded already stays where it is."""
     run = _opened(run)
-    predictor = run if isinstance(run, Predictor) else get_task(run.task).load(run)
+    with loading_to(choose(device, dtype)):
+        predictor = run if isinstance(run, Predictor) else get_task(run.task).load(run)
     predictor.show = show_progress
     return predictor
 
@@ -167,11 +177,13 @@ def evaluate(
     run: Run | Predictor | str | Path,
     source: Any,
     *,
+    device: str = "auto",
+    dtype: str = "auto",
     show_progress: bool = True,
     **options: Any,
 ) -> dict[str, Any]:
     """Score a run on labelled data; options are those of `score`."""
-    predictor = load(run, show_progress)
+    predictor = load(run, show_progress, device=device, dtype=dtype)
     trained_on = predictor.trained.record.get("data", {}).get("train")
     if isinstance(source, str | Path) and isinstance(trained_on, str) and _same_file(source, trained_on):
         say(f"{source}: the run was trained on it, so its scores say nothing of new data.")
@@ -219,6 +231,8 @@ def predict(
     strict: bool | None = None,
     keep: Sequence[str] = (),
     keep_all: bool = False,
+    device: str = "auto",
+    dtype: str = "auto",
     show_progress: bool = True,
     **options: Any,
 ) -> int:
@@ -233,7 +247,7 @@ def predict(
     run = _opened(run)
     task = _watched(run.task, show_progress)
     chosen = options_for(run.task, "predicting", options)
-    predictor = load(run, show_progress)
+    predictor = load(run, show_progress, device=device, dtype=dtype)
     given = {"text_column": text_column, "separator": separator, "header": header, "strict": strict}
     return answer_all(
         predictor,
@@ -259,12 +273,14 @@ def embed(
     separator: str | None = None,
     header: bool | None = None,
     strict: bool | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
     show_progress: bool = True,
 ) -> tuple[int, int]:
     """Write a vector per example to `.npy` or `.parquet`, in their order; return their number and width."""
     run = _opened(run)
     task = _watched(run.task, show_progress)
-    predictor = load(run, show_progress)
+    predictor = load(run, show_progress, device=device, dtype=dtype)
     settings = settings_with(predictor, text_column=text_column, separator=separator, header=header, strict=strict)
     examples = task.read(source, "test", settings, labelled=False, format=format)
     vectors = predictor.vectors(examples)

@@ -73,7 +73,7 @@ class ItemVectors:
         vectors: dict[str, Tensor] = {}
         for batch in token_budget_batches(np.array([len(one) for one in ids], dtype=np.int64), BATCH_TOKENS):
             inputs = pad_batch([ids[index] for index in batch], self.tokenizer.pad_token_id)
-            rows = self.model.encode_texts(**inputs)
+            rows = self.model.encode_texts(**{name: one.to(self.model.device) for name, one in inputs.items()})
             vectors |= {texts[index]: row.clone() for index, row in zip(batch, rows, strict=True)}
         with self.lock:
             self.encoded, self.cut = self.encoded + len(texts), self.cut + cut
@@ -120,7 +120,7 @@ class EventPredictor(Predictor[ConversionSettings]):
         """The user vector of each event: what its behaviours say, whatever the ad."""
         for chunk in some_at_a_time(self._events(examples), CHUNK_EVENTS):
             vectors = self.items(text for event in chunk for text in self._recent(event))
-            yield from self._in_batches(chunk, vectors, self._users).numpy()
+            yield from self._in_batches(chunk, vectors, self._users).float().cpu().numpy()
 
     def evaluate(self, examples: Iterable[Event | dict[str, Any]], options: Any = None) -> dict[str, float]:
         """AUC, log loss and calibration error; `plot` is where to draw how far the probabilities are right."""
@@ -189,8 +189,8 @@ class EventPredictor(Predictor[ConversionSettings]):
 def encode_lists(model: FastformerForConversion, lists: Sequence[Tensor | None]) -> Tensor:
     """User vectors of lists of behaviour vectors, each (behaviours, width); None for a user without any."""
     longest = max([1, *(len(one) for one in lists if one is not None)])
-    vectors = torch.zeros(len(lists), longest, model.config.hidden_size)
-    mask = torch.zeros(len(lists), longest, dtype=torch.long)
+    vectors = torch.zeros(len(lists), longest, model.config.hidden_size, device=model.device, dtype=model.dtype)
+    mask = torch.zeros(len(lists), longest, device=model.device, dtype=torch.long)
     for row, one in enumerate(lists):
         if one is not None:
             vectors[row, : len(one)] = one

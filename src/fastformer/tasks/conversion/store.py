@@ -140,7 +140,7 @@ class BehaviorStore:
         folder.mkdir(parents=True, exist_ok=True)
         with self.predictor.items.lock:
             kept = dict(self.predictor.items.kept)
-        vectors = torch.stack([*kept.values()]) if kept else torch.zeros(0, self.model.config.hidden_size)
+        vectors = torch.stack([*kept.values()]).cpu() if kept else torch.zeros(0, self.model.config.hidden_size)
         content = {"encoder": text_encoder_fingerprint(self.model), "texts": list(kept)}
         with writing_aside(folder / _VECTORS) as weights, writing_aside(folder / _TEXTS) as texts:
             save_file({"vectors": vectors}, weights)
@@ -160,7 +160,7 @@ class BehaviorStore:
         if content.get("encoder") != text_encoder_fingerprint(self.model):
             raise UserError(f"{folder}: these item vectors are another model's; save them again with this one")
         for text, vector in zip(texts, vectors, strict=True):
-            self.predictor.items.keep(text, vector.clone())
+            self.predictor.items.keep(text, vector.to(self.model.device, self.model.dtype, copy=True))
         return len(texts)
 
     def _recall(self, user: str) -> None:
@@ -207,5 +207,5 @@ def text_encoder_fingerprint(model: FastformerForConversion) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for name, weight in model.fastformer.state_dict().items():
         digest.update(name.encode())
-        digest.update(weight.contiguous().numpy().tobytes())
+        digest.update(weight.float().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()

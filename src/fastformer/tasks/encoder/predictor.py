@@ -38,8 +38,9 @@ class TextVectors:
         found: dict[int, np.ndarray] = {}
         for batch in batches:
             with torch.inference_mode():
-                rows = self._vectors(**pad_batch([ids[row] for row in batch], self.tokenizer.pad_token_id))
-            found.update(zip(batch.tolist(), rows.numpy(), strict=True))
+                inputs = pad_batch([ids[row] for row in batch], self.tokenizer.pad_token_id)
+                rows = self._vectors(**{name: one.to(self.model.device) for name, one in inputs.items()})
+            found.update(zip(batch.tolist(), rows.cpu().numpy(), strict=True))
         return (found[row] for row in range(len(ids)))
 
     def _vectors(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:

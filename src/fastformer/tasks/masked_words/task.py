@@ -193,11 +193,12 @@ class Filler(Predictor[MaskedWordsSettings]):
         """Hide 15% of the words and score how well they are filled in."""
         learner = MaskedWordLearner(self.model.config, self.tokenizer.mask_token_id, self.tokenizer.all_special_ids)
         learner.load_state_dict(self.model.state_dict())
+        learner.to(self.model.device, self.model.dtype)
         runner = TextRunner(learner, self.tokenizer, self.tokenizer.model_max_length)
         hidden: list[np.ndarray] = []
 
         def score(**inputs: Tensor) -> Tensor:
-            hidden.append(learner(**inputs).logits.numpy())
+            hidden.append(learner(**inputs).logits.float().cpu().numpy())
             return torch.zeros(len(inputs["input_ids"]))  # a batch's words are scored together, not by text
 
         rows = 0
@@ -220,10 +221,12 @@ class Filler(Predictor[MaskedWordsSettings]):
         blanks = np.flatnonzero(ids == self.tokenizer.mask_token_id)
         if not len(blanks):
             return []
-        states = self.model.fastformer(**pad_batch([ids], self.tokenizer.pad_token_id)).last_hidden_state[0, blanks]
+        inputs = pad_batch([ids], self.tokenizer.pad_token_id)
+        inputs = {name: one.to(self.model.device) for name, one in inputs.items()}
+        states = self.model.fastformer(**inputs).last_hidden_state[0, blanks]
         logits = self.model.decoder(self.model.norm(self.model.activation(self.model.dense(states))))
         logits[:, self.tokenizer.all_special_ids] = -torch.inf
-        chances, words = logits.softmax(dim=-1).topk(min(top, logits.shape[1]))
+        chances, words = logits.float().softmax(dim=-1).topk(min(top, logits.shape[1]))
         return [
             {self.tokenizer.decode([word]).strip(): round(chance, 6) for word, chance in zip(*blank, strict=True)}
             for blank in zip(words.tolist(), chances.tolist(), strict=True)

@@ -46,7 +46,7 @@ def encode_news(model: NewsRecommender, titles: Titles, advance: Callable[[int],
     kept: Tensor | None = None
     for batch in token_budget_batches(titles.lengths, BATCH_TOKENS):
         inputs = {name: part.to(model.device) for name, part in titles.take(batch).items()}
-        encoded = model.encode_news(**inputs).cpu()
+        encoded = model.encode_news(**inputs).float().cpu()
         if kept is None:
             kept = encoded.new_zeros(len(titles.lengths), *encoded.shape[1:])
         kept[torch.from_numpy(batch)] = encoded
@@ -80,8 +80,9 @@ def encode_users(model: FastformerForRecommendation, news: Tensor, clicks: Click
     users = news.new_zeros(len(histories.lengths), news.shape[1])
     for batch in token_budget_batches(histories.lengths, BATCH_TOKENS):
         numbers, mask = _at_least_one(*histories.take(batch).padded())
-        clicked = news[torch.from_numpy(numbers)].to(model.device)
-        users[torch.from_numpy(batch)] = model.encode_users(clicked, torch.from_numpy(mask).to(model.device)).cpu()
+        clicked = news[torch.from_numpy(numbers)].to(model.device, model.dtype)
+        found = model.encode_users(clicked, torch.from_numpy(mask).to(model.device))
+        users[torch.from_numpy(batch)] = found.float().cpu()
     return users
 
 
@@ -120,12 +121,12 @@ def _matched(
         distinct, rows = np.unique(np.concatenate([history, candidates], axis=1), return_inverse=True)
         rows = torch.from_numpy(rows.reshape(len(batch), -1)).to(model.device)
         found = model.match(
-            news[torch.from_numpy(distinct)].to(model.device),
+            news[torch.from_numpy(distinct)].to(model.device, model.dtype),
             rows[:, : history.shape[1]],
             torch.from_numpy(mask).to(model.device),
             rows[:, history.shape[1] :],
         )
-        scores[places.take(batch).values] = found.cpu().numpy()[real]
+        scores[places.take(batch).values] = found.float().cpu().numpy()[real]
         advance(int(first[batch].sum()))
     return scores
 
