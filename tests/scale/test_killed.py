@@ -55,10 +55,12 @@ def test_killed_twice_and_stopped_once(run, tmp_path):
     before = files_done(output)
     command = start(run, source, output)
     wait_for(lambda: files_done(output) >= before + 5)
+    command.send_signal(signal.SIGSTOP)  # it would be done before the other has begun
     other = start(run, source, output)
     assert "another command is writing there" in other.communicate(timeout=300)[1]
     assert other.returncode == 75
     command.send_signal(signal.SIGINT)
+    command.send_signal(signal.SIGCONT)
     _, said = command.communicate(timeout=60)
     assert command.returncode == 130
     assert "of 62 files are done, and the same command goes on" in said

@@ -154,6 +154,8 @@ def test_asked_again_it_does_what_is_missing_or_has_changed(run, source, output,
     assert again() == []
     with pytest.raises(UserError, match='another command .*"threshold": 0.5'):
         score_files("predict", run, source, output, threshold=0.5, **here)
+    with pytest.raises(UserError, match="another command .*source .*/in/, not .*/in/lang=en/"):
+        score_files("predict", run, source / "lang=en", output, **here)
 
 
 def test_a_bad_file_is_said_and_the_others_are_answered(run, source, output, capsys):

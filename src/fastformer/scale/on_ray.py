@@ -76,6 +76,7 @@ def _join(ray: Any, address: str | None, workers: int) -> None:
             raise UserError(f"--address {address}: no Ray cluster answers there ({reason}); check it") from error
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # what runs here tells nobody
+    os.environ.setdefault("RAY_worker_niceness", "0")  # its processes would step back for all others
     # Logical CPUs: Ray needs some for itself, and with none left it waits for ever.
     ray.init(address="local", num_cpus=workers + 1, include_dashboard=False, **quiet)
 

@@ -74,7 +74,8 @@ def score_files(
     target = Place(output)
     _make(target)
     with locked(Path(target.path), wait=False) if target.is_local else nullcontext():
-        asked = {"verb": verb, "options": _plain(options), "model": _identity(run)}
+        base = shards[0].source.removesuffix(shards[0].name)
+        asked = {"verb": verb, "source": base, "options": _plain(options), "model": _identity(run)}
         manifest = Manifest(target, asked, {"fastformer": __version__, "run": job.run})
         left = manifest.left(shards)
         with progress_bar(TITLES[verb], len(shards), show_progress) as advance:
