@@ -7,6 +7,7 @@ come.
 """
 
 import os
+import socket
 from collections import Counter, deque
 from collections.abc import Generator, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from fastformer.scale.work import Job, Outcome, ShardWorker, failed, one_thread
 from fastformer.surroundings.progress import say
 
 TRIES = 4  # of a file whose actor died: nodes come and go
+ANSWER = 10.0  # seconds for a cluster to answer at its address
 WAIT = 30.0  # seconds after which it is said that nobody works
 
 
@@ -70,8 +72,9 @@ def _join(ray: Any, address: str | None, workers: int) -> None:
     address = address or os.environ.get("RAY_ADDRESS")
     if address is not None:
         try:
+            _check_answers(address)
             ray.init(address=address, **quiet)
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
             reason = " ".join(str(error).split())[:200]
             raise UserError(f"--address {address}: no Ray cluster answers there ({reason}); check it") from error
         return
@@ -79,6 +82,13 @@ def _join(ray: Any, address: str | None, workers: int) -> None:
     os.environ.setdefault("RAY_worker_niceness", "0")  # its processes would step back for all others
     # Logical CPUs: Ray needs some for itself, and with none left it waits for ever.
     ray.init(address="local", num_cpus=workers + 1, include_dashboard=False, **quiet)
+
+
+def _check_answers(address: str) -> None:
+    """Fail where nobody answers: Ray itself would try for minutes. A name such as `auto` is left to Ray."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER).close()
 
 
 def _in_actors(ray: Any, job: Job, shards: Sequence[Shard], workers: int) -> Generator[Outcome]:
