@@ -38,10 +38,10 @@ def test_importing_the_package_registers_its_models(first):
     assert done.stderr.splitlines()[-1].startswith("AttributeError")
 
 
-@pytest.mark.parametrize("module", ["fastformer.modeling", "fastformer.data.tokenizers", "fastformer.mixers"])
-def test_a_module_may_be_imported_first(module):
-    """Their own import of transformers registers the models, which import them again."""
-    done = python("-c", f"import {module}; from transformers import AutoConfig; AutoConfig.for_model('fastformer')")
+def test_a_module_may_be_imported_first():
+    """Its own import of transformers registers the models, and the tokenizers that it is about to define."""
+    code = "import fastformer.data.tokenizers; from transformers import AutoConfig; AutoConfig.for_model('fastformer')"
+    done = python("-c", code)
     assert done.returncode == 0, done.stderr
 
 

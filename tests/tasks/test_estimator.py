@@ -112,16 +112,17 @@ def test_the_examples_print_what_they_say(kind, tmp_path, monkeypatch):
 
 def test_cross_validation_and_grid_search(data):
     texts, labels = np.array(data[0]), np.array(data[1])
-    scores = cross_val_score(TextClassifier(epochs=6), texts, labels, cv=2)
+    quick = TextClassifier(preset="encoder", learning_rate=0.01)
+    scores = cross_val_score(clone(quick).set_params(epochs=6), texts, labels, cv=2)
     assert scores.shape == (2,)
     assert scores.min() > 0.4
-    search = GridSearchCV(TextClassifier(epochs=4), {"max_length": [1, 64]}, cv=2).fit(texts, labels)
+    search = GridSearchCV(quick.set_params(epochs=4), {"max_length": [1, 64]}, cv=2).fit(texts, labels)
     assert search.best_params_ == {"max_length": 64}
 
 
 def test_ends_a_pipeline(data):
     lower = FunctionTransformer(lambda texts: [text.lower() for text in texts])
-    pipe = make_pipeline(lower, TextClassifier()).fit(*data)
+    pipe = make_pipeline(lower, TextClassifier(epochs=2)).fit(*data)
     assert pipe.predict(["CAT OTTER HORSE", "BREAD SOUP"]).tolist() == ["animal", "food"]
 
 
@@ -138,7 +139,8 @@ def test_is_a_step_that_gives_features(data):
     assert step.get_feature_names_out()[:2].tolist() == ["textclassifier0", "textclassifier1"]
 
 
-def test_large_tables_are_stored_in_half_precision(fitted, data, tmp_path):
+def test_large_tables_are_stored_in_half_precision(data, tmp_path, all_known_words):
+    fitted = TextClassifier(epochs=1).fit(*data)
     fitted.save(tmp_path / "run")
     weights = load_file(tmp_path / "run" / "model.safetensors")
     tables = {name for name, weight in weights.items() if weight.numel() > 100_000}

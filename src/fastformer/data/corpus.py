@@ -106,19 +106,23 @@ def split_of(module: str) -> str:
     return {0: "validation", 1: "test"}.get(_hash(module) % 8, "train")
 
 
+def _kept() -> Path:
+    """Where the corpus of these very versions is kept."""
+    versions = [sys.version] + [f"{name} {metadata.version(name)}" for name in _installed() if LIBRARIES[name]]
+    key = _hash(Path(__file__).read_text("utf-8") + " ".join(versions))
+    return cache_folder() / f"builtin-{key:016x}.json.gz"
+
+
 @cache
 def _load() -> dict[str, list[tuple[str, str]]]:
     """The corpus from the cache folder, else built and left there; a cache that cannot be used is no error."""
-    versions = [sys.version] + [f"{name} {metadata.version(name)}" for name in _installed() if LIBRARIES[name]]
-    key = _hash(Path(__file__).read_text("utf-8") + " ".join(versions))
-    folder = cache_folder()
-    path = folder / f"builtin-{key:016x}.json.gz"
+    path = _kept()
     with contextlib.suppress(OSError, EOFError, ValueError), gzip.open(path, "rt", encoding="utf-8") as file:
         return json.load(file)
     corpus = _build()
     aside = path.with_suffix(f".{os.getpid()}")
     with contextlib.suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         with gzip.open(aside, "wt", encoding="utf-8", compresslevel=3) as file:
             json.dump(corpus, file)
         aside.replace(path)
