@@ -27,6 +27,7 @@ TITLES = {"predict": "Predicting", "embed": "Embedding", "evaluate": "Evaluating
 OPTIONS_OF = {"predict": "predicting", "evaluate": "evaluating"}  # what a task's declaration calls them
 PLACE = ("device", "dtype")
 READING = ("text_column", "label_column", "separator", "header", "format", "keep", "keep_all", *PLACE)
+DEFAULTS = {"keep": (), "keep_all": False}  # given or not, the same is asked
 SHOWN = 10  # lines of what is said of files; the rest is in the manifest
 _WEIGHTS = (".json", ".safetensors", ".onnx", ".data", ".parquet")  # what answers depend on, of a run's files
 _RESULTS = "metrics.json"
@@ -64,7 +65,7 @@ def score_files(
     `if __name__ == "__main__":`, as Python asks of whoever starts processes.
     """
     run = run if isinstance(run, Run) else open_run(run)
-    options = {name: value for name, value in options.items() if value is not None and value != ()}
+    options = {name: value for name, value in options.items() if value is not None and value != DEFAULTS.get(name)}
     for name in PLACE:  # a process per core: a GPU must be asked for
         if options.get(name) == "auto":
             del options[name]
