@@ -298,3 +298,21 @@ def test_every_field_of_the_configuration_is_documented():
     own = set(FastformerConfig.__annotations__) - {"pad_token_id", "bos_token_id", "eos_token_id"}
     missing = {name for name in own if f"{name}:" not in FastformerConfig.__doc__}
     assert missing == {"tie_word_embeddings"}  # transformers' own
+
+
+@pytest.mark.parametrize("kind", ["single_label_classification", "multi_label_classification", "regression"])
+@pytest.mark.parametrize("balanced", [False, True])
+def test_weights_of_texts_scale_their_losses(kind, balanced):
+    labels = {"regression": torch.randn(6), "multi_label_classification": torch.rand(6, 3).round()}
+    truth = labels.get(kind, torch.tensor([0, 1, 2, 0, 1, 1]))
+    config = small(num_labels=1 if kind == "regression" else 3, problem_type=kind)
+    model = FastformerForSequenceClassification(config).eval()
+    if balanced and kind.startswith("single"):
+        model.class_weights = torch.tensor([1.0, 2.0, 3.0])
+    ids = torch.randint(3, 40, (6, 9))
+    loss = model(ids, labels=truth).loss
+    torch.testing.assert_close(model(ids, labels=truth, sample_weight=torch.full((6,), 2.0)).loss, 2 * loss)
+    first = torch.tensor([6.0, 0, 0, 0, 0, 0])
+    if not balanced:
+        alone = model(ids[:1], labels=truth[:1]).loss
+        torch.testing.assert_close(model(ids, labels=truth, sample_weight=first).loss, alone)
