@@ -71,7 +71,7 @@ class EncoderPredictor(Predictor[EncoderSettings]):
         config = FastformerConfig.from_dict(self.model.config.to_dict() | {"num_hidden_layers": 0, "neighbor_size": 0})
         table = FastformerModel(config).eval()
         table.set_input_embeddings(self.model.get_input_embeddings())
-        return type(self)(replace(self.trained, model=table))
+        return type(self)(replace(self.trained, model=table, run=None))  # the folder holds it with its layers
 
     def example(self, text: str) -> str:
         """A text is all that an example is."""
