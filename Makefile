@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: quickstart test slow-test reproduce-small chromium lint format docs package hooks clean
+.PHONY: quickstart test slow-test fuzz reproduce-small chromium lint format docs package hooks clean
 
 quickstart: .venv/ready  ## Install, then train and compare on the built-in corpus
 	$(BIN)/fastformer quickstart
@@ -12,6 +12,11 @@ test: .venv/ready lint chromium  ## Lint, then the default test suite
 
 slow-test: .venv/ready  ## Long runs and large inputs
 	$(BIN)/pytest -m slow
+
+CASES ?= 1000
+SEED ?= 1
+fuzz: .venv/ready  ## Damaged inputs, arguments and run folders for every verb: make fuzz CASES=10000 SEED=1
+	$(BIN)/python -m tests.fuzz --cases $(CASES) --seed $(SEED)
 
 reproduce-small: .venv/ready  ## Every table and figure of the paper, small, on the built-in corpus
 	$(BIN)/fastformer reproduce all --scale small --output runs/reproduce-small
