@@ -130,7 +130,7 @@ def test_items_are_saved_and_loaded(store, run, tmp_path):
     store.add("ann", "bought a cat", "bought a dog")
     expected = store.score("ann", "soup for sale")
     store.save_items(tmp_path / "items")
-    assert sorted(path.name for path in (tmp_path / "items").iterdir()) == ["items.json", "items.safetensors"]
+    assert sorted(path.name for path in (tmp_path / "items").iterdir()) == ["items.safetensors"]
     again = BehaviorStore.open(run)
     assert again.load_items(tmp_path / "items") == 3
     again.add("ann", "bought a cat", "bought a dog")
@@ -146,7 +146,7 @@ def test_items_of_another_model_are_refused(store, run, tmp_path):
         other.model.get_input_embeddings().weight[3, 0] += 1
     with pytest.raises(UserError, match="another model's"):
         other.load_items(tmp_path)
-    (tmp_path / "items.json").write_text("{}")
+    (tmp_path / "items.safetensors").write_bytes(b"{}")
     with pytest.raises(UserError, match="cannot be read"):
         store.load_items(tmp_path)
     with pytest.raises(UserError, match="cannot be read"):

@@ -26,21 +26,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from fastformer.errors import UserError
 from fastformer.modeling import FastformerForConversion
 from fastformer.modeling.conversion import Side
 from fastformer.runs.folder import open_run
-from fastformer.surroundings.files import write_json, writing_aside
+from fastformer.surroundings.files import writing_aside
 from fastformer.tasks.conversion.events import Event, event_of
 from fastformer.tasks.conversion.log import BehaviorLog
 from fastformer.tasks.conversion.scoring import MAX_ITEMS, EventPredictor, encode_lists
 
 MAX_USERS = 100_000
-_VECTORS, _TEXTS = "items.safetensors", "items.json"
+_VECTORS, _CONTENT = "items.safetensors", "content"
 
 
 @dataclass
@@ -56,6 +56,8 @@ class BehaviorStore:
     """Users, what they did, and the probability that they convert; the same answers as the model on whole rows."""
 
     def __init__(self, predictor: EventPredictor, max_users: int = MAX_USERS, log: str | Path | None = None):
+        if max_users < 1:
+            raise UserError(f"max_users is {max_users}: nobody would be kept; give 1 or more")
         self.predictor, self.max_users = predictor, max_users
         self.log = None if log is None else BehaviorLog(log, predictor.model.config.max_behaviors)
         self.users: OrderedDict[str, _User] = OrderedDict()
@@ -142,19 +144,19 @@ class BehaviorStore:
             kept = dict(self.predictor.items.kept)
         vectors = torch.stack([*kept.values()]).cpu() if kept else torch.zeros(0, self.model.config.hidden_size)
         content = {"encoder": text_encoder_fingerprint(self.model), "texts": list(kept)}
-        with writing_aside(folder / _VECTORS) as weights, writing_aside(folder / _TEXTS) as texts:
-            save_file({"vectors": vectors}, weights)
-            write_json(texts, content)
+        with writing_aside(folder / _VECTORS) as aside:  # one file: vectors of one save never meet texts of another
+            save_file({"vectors": vectors}, aside, metadata={_CONTENT: json.dumps(content)})
 
     def load_items(self, folder: str | Path) -> int:
         """Read item vectors that the same model wrote; return how many."""
         folder = Path(folder)
         try:
-            content = json.loads((folder / _TEXTS).read_text(encoding="utf-8"))
-            vectors, texts = load_file(folder / _VECTORS)["vectors"], content["texts"]
+            with safe_open(folder / _VECTORS, framework="pt") as file:
+                content = json.loads((file.metadata() or {})[_CONTENT])
+                vectors, texts = file.get_tensor("vectors"), content["texts"]
             if vectors.shape != (len(texts), self.model.config.hidden_size):
                 raise ValueError("vectors and texts are not equally many")
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
             reason = " ".join(str(error).split())
             raise UserError(f"{folder}: item vectors cannot be read ({reason}); save_items writes them") from error
         if content.get("encoder") != text_encoder_fingerprint(self.model):
