@@ -273,7 +273,7 @@ def _argument(pick: Random, subject: Subject, place: Path) -> Case:
         match pick.randrange(6):
             case 0:
                 arguments[pick.randrange(1, len(arguments))] = word
-            case 1:
+            case 1 if len(arguments) > 2:
                 del arguments[pick.randrange(1, len(arguments))]
             case _:
                 name, takes = pick.choice(known)

@@ -1,6 +1,7 @@
 """Interrupted and resumed equals uninterrupted."""
 
 import json
+import pickle
 import shutil
 import signal
 import subprocess
@@ -10,15 +11,16 @@ from functools import partial
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import fastformer.engine.training
 from fastformer.errors import Interrupted, UserError
 from fastformer.runs.folder import last_complete_checkpoint, open_run, unharmed
-from fastformer.runs.resuming import note_seconds, seconds_spent
+from fastformer.runs.resuming import begin, note_seconds, seconds_spent
 from fastformer.surroundings.files import write_json
 from fastformer.tasks import verbs
 from fastformer.tasks.classification import encoding, stacking
+from fastformer.version import __version__
 
 train = partial(verbs.train, "classification")
 
@@ -124,9 +126,50 @@ def test_a_half_written_checkpoint_is_passed_over(tmp_path):
     ):
         folder = tmp_path / "steps" / f"checkpoint-{step}"
         folder.mkdir(parents=True)
+        for name in ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth"):
+            (folder / name).write_text("something")
         if state is not None:
             (folder / "trainer_state.json").write_text(state)
     assert last_complete_checkpoint(tmp_path).name == "checkpoint-10"
+    (tmp_path / "steps" / "checkpoint-10" / "optimizer.pt").unlink()
+    assert last_complete_checkpoint(tmp_path).name == "checkpoint-5"
+    (tmp_path / "steps" / "checkpoint-5" / "rng_state.pth").write_bytes(b"")
+    assert last_complete_checkpoint(tmp_path) is None
+
+
+class Evil:
+    def __reduce__(self):
+        return print, ("code of a checkpoint ran",)
+
+
+@pytest.mark.parametrize("damage", ["gone", "empty", "cut", "pickled"])
+@pytest.mark.parametrize("part", ["optimizer.pt", "scheduler.pt", "rng_state.pth", "model.safetensors"])
+def test_a_checkpoint_without_one_of_its_parts_is_not_used_and_that_is_said(tmp_path, capsys, part, damage):
+    checkpoint = tmp_path / "steps" / "checkpoint-7"
+    checkpoint.mkdir(parents=True)
+    write_json(checkpoint / "trainer_state.json", {"best_model_checkpoint": None})
+    save_file({"a": torch.ones(3)}, checkpoint / "model.safetensors")
+    for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth"):
+        torch.save({"a": torch.ones(3)}, checkpoint / name)
+    settings = {"task": "toy", "training": {}}
+    write_json(tmp_path / "settings.json", {"fastformer": __version__, **settings})
+    assert begin(tmp_path, settings, resume=True)
+    path = checkpoint / part
+    match damage:
+        case "gone":
+            path.unlink()
+        case "empty":
+            path.write_bytes(b"")
+        case "cut":
+            path.write_bytes(path.read_bytes()[:-30])
+        case "pickled":
+            path.write_bytes(pickle.dumps(Evil()))
+    capsys.readouterr()
+    assert not begin(tmp_path, settings, resume=True)
+    said = capsys.readouterr()
+    assert f"{part} is missing or damaged" in " ".join(said.err.split())
+    assert "no checkpoint to resume from" in " ".join(said.err.split())
+    assert "code of a checkpoint ran" not in said.out
 
 
 def test_ctrl_c_on_the_command_line(files, tmp_path):

@@ -15,7 +15,7 @@ from fastformer.cli.reproduce import reproduce_app
 from fastformer.cli.runs import embed, evaluate, export, predict
 from fastformer.cli.serve import serve
 from fastformer.cli.train import train_app
-from fastformer.errors import Interrupted, UserError
+from fastformer.errors import Interrupted, UserError, enough_memory, shortened
 from fastformer.surroundings.ranks import Elsewhere, speaks
 from fastformer.tasks.classification.declaration import CLASSIFICATION
 from fastformer.version import __version__
@@ -94,12 +94,11 @@ def main() -> None:
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # files are UTF-8 on every system; a terminal shows what it can
-            if stream.isatty():
-                stream.reconfigure(errors="backslashreplace")
-            else:
-                stream.reconfigure(encoding="utf-8")
+            # A name of a file may hold bytes that are no characters: they are shown as \xe9.
+            stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="backslashreplace")
     try:
-        app()
+        with enough_memory():
+            app()
     except UserError as error:
         if os.environ.get("FASTFORMER_DEBUG"):
             raise
@@ -118,5 +117,5 @@ def main() -> None:
         if os.environ.get("FASTFORMER_DEBUG"):
             raise
         what = f"{error.filename or 'the output'}: {error.strerror or error}"
-        print(f"fastformer: {what}; check the place, its permissions and the space left", file=sys.stderr)
+        print(f"fastformer: {shortened(what)}; check the place, its permissions and the space left", file=sys.stderr)
         sys.exit(2)

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fastformer.surroundings.progress import how_many
+from fastformer.tasks.base import without_nan
 
 if TYPE_CHECKING:
     from fastformer.scale.scoring import Scored
@@ -91,7 +92,9 @@ StrictFiles = Annotated[
         "cannot be read.",
     ),
 ]
-Beams = Annotated[int | None, typer.Option(min=1, metavar="N", help="Beam size [default: the preset's, or the run's].")]
+Beams = Annotated[
+    int | None, typer.Option(min=1, max=100, metavar="N", help="Beam size [default: the preset's, or the run's].")
+]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as `fastformer train` leaves it.")]
 MANY_FILES = "; or with a folder as --output, a folder of such files or a pattern in quotes, as 'data/*.parquet'"
 Texts = Annotated[
@@ -149,8 +152,8 @@ def split_commas(given: list[str] | None) -> tuple[str, ...]:
 
 
 def print_json(result: Any) -> None:
-    """Print a result for other programs."""
-    print(json.dumps(result, indent=2, ensure_ascii=False))
+    """Print a result for other programs; a score that is not defined is null."""
+    print(json.dumps(without_nan(result), indent=2, ensure_ascii=False))
 
 
 def print_table(

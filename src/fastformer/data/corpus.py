@@ -19,6 +19,7 @@ import re
 import sys
 import sysconfig
 import warnings
+import zlib
 from collections.abc import Iterable, Iterator
 from functools import cache
 from hashlib import blake2b
@@ -26,7 +27,7 @@ from importlib import metadata
 from inspect import cleandoc
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fastformer.data.tables import Row
 from fastformer.errors import UserError
@@ -106,6 +107,9 @@ def split_of(module: str) -> str:
     return {0: "validation", 1: "test"}.get(_hash(module) % 8, "train")
 
 
+_DAMAGED = (OSError, EOFError, ValueError, zlib.error, RecursionError)  # what reading a damaged cache raises
+
+
 def _kept() -> Path:
     """Where the corpus of these very versions is kept."""
     versions = [sys.version] + [f"{name} {metadata.version(name)}" for name in _installed() if LIBRARIES[name]]
@@ -117,8 +121,10 @@ def _kept() -> Path:
 def _load() -> dict[str, list[tuple[str, str]]]:
     """The corpus from the cache folder, else built and left there; a cache that cannot be used is no error."""
     path = _kept()
-    with contextlib.suppress(OSError, EOFError, ValueError), gzip.open(path, "rt", encoding="utf-8") as file:
-        return json.load(file)
+    with contextlib.suppress(*_DAMAGED), gzip.open(path, "rt", encoding="utf-8") as file:
+        kept = json.load(file)
+        if _is_corpus(kept):
+            return kept
     corpus = _build()
     aside = path.with_suffix(f".{os.getpid()}")
     with contextlib.suppress(OSError):
@@ -127,6 +133,19 @@ def _load() -> dict[str, list[tuple[str, str]]]:
             json.dump(corpus, file)
         aside.replace(path)
     return corpus
+
+
+def _is_corpus(kept: Any) -> bool:
+    """Whether a cache holds what `_build` gives: pairs of text and library in each split."""
+    return (
+        isinstance(kept, dict)
+        and kept.keys() == ROWS_PER_LIBRARY.keys()
+        and all(
+            isinstance(rows, list)
+            and all(isinstance(row, list) and len(row) == 2 and {*map(type, row)} == {str} for row in rows)
+            for rows in kept.values()
+        )
+    )
 
 
 def _build() -> dict[str, list[tuple[str, str]]]:

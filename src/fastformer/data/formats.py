@@ -227,14 +227,36 @@ def _more(stream: io.TextIOWrapper, size: int, name: str, number: int) -> str:
 
 
 def picker(choose: Choose) -> Callable[[str, Any], Record]:
-    """Takes texts and label out of JSON objects; the first object decides the columns."""
+    """Takes texts and label out of JSON objects; the first object decides the columns.
+
+    It may lack a field, so that another was taken for the text: an object with further fields that says so is an error.
+    """
     columns: tuple[str | None, ...] | None = None
+    first: list[str] = []
+    known: set[str] = set()
+
+    def check(where: str, record: dict[str, Any], chosen: tuple[str | None, ...]) -> None:
+        known.update(record)
+        try:
+            better = choose(list(record))
+        except UserError:  # it tells nothing of its own
+            return
+        finally:
+            choose(first)
+        if not set(chosen[:-1]) <= set(better):
+            others = ", ".join(repr(one) for one in better[:-1] if one is not None)
+            raise UserError(f"{where}: has {others} and the first row has not; fill it in there, or name the column")
 
     def pick(where: str, record: Any) -> Record:
         nonlocal columns
         if type(record) is not dict:
             raise UserError(f'{where}: {kind_of(record)}, not a JSON object; write {{"COLUMN": value, …}}')
-        columns = columns or choose(list(record))
+        if columns is None:
+            columns = choose(list(record))
+            first.extend(record)
+            known.update(record)
+        elif not record.keys() <= known:
+            check(where, record, columns)
         if isinstance(choose, KeepingColumns):
             choose.object = record
         values: list[Any] = [record.get(column) for column in columns]

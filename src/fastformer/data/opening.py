@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from fastformer.data.standard_input import STANDARD_INPUT, Bytes
+from fastformer.data.standard_input import STANDARD_INPUT, Bytes, refuse_endless
 from fastformer.errors import UserError
 
 Format = Literal["csv", "tsv", "jsonl", "json", "parquet", "xlsx", "lines"]
@@ -49,6 +49,7 @@ _KINDS = {  # files that others are named like by mistake: how they begin, and h
     b"PAR1": ("a Parquet file", ".parquet"),
 }
 BUFFER = 1 << 20
+LONGEST_LINE = 1 << 30  # bytes
 _COMPRESSED: dict[str, Callable[[Any], Any]] = {".gz": lambda file: gzip.GzipFile(fileobj=file), ".xz": lzma.LZMAFile}
 
 
@@ -108,6 +109,8 @@ def reads_once(source: Any) -> bool:
         mode = os.stat(source).st_mode
     except (OSError, ValueError):
         return str(source) == "-"
+    if stat.S_ISCHR(mode):
+        refuse_endless(os.open(source, os.O_RDONLY | os.O_NONBLOCK), str(source))
     return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
 
 
@@ -151,12 +154,19 @@ def check_kind(start: bytes, name: str, format: Format) -> None:
 
 def decode(file: Iterable[bytes], name: str) -> Iterator[str]:
     """The lines of an open file as text."""
-    for number, line in enumerate(file, 1):
+    for number, line in enumerate(_bounded(file), 1):
+        if len(line) > LONGEST_LINE:
+            raise UserError(f"{name}, line {number}: is longer than a gigabyte; give a file whose lines end")
         try:
             text = (line.removeprefix(BOM) if number == 1 else line).decode()
         except UnicodeDecodeError:
             raise not_utf8(name, f"line {number}") from None
         yield text
+
+
+def _bounded(file: Iterable[bytes]) -> Iterable[bytes]:
+    """The lines of a file; one without an end is given up at some length."""
+    return iter(lambda: file.readline(LONGEST_LINE + 1), b"") if hasattr(file, "readline") else file
 
 
 def guard(name: str, records: Iterator[Any]) -> Iterator[Any]:

@@ -227,6 +227,8 @@ def _place_of_bodies(news: Path) -> Path | None:
 
 
 def _read_body(folder: Path, key: str) -> str | None:
+    if Path(key).name != key:  # an id is a name: one that is a path would read files from elsewhere
+        return None
     path = folder / f"{key}.txt"
     if not path.is_file():
         return None

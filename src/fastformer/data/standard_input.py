@@ -5,7 +5,9 @@ read, or come faster than they are answered, it says no, and nothing is slower t
 """
 
 import io
+import os
 import select
+import stat
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -70,9 +72,21 @@ def standard_input() -> Bytes:
     return _opened[1]
 
 
+def refuse_endless(device: int, name: str) -> None:
+    """Refuse a device such as /dev/zero, which never ends; a terminal does, and /dev/null at once. It is closed."""
+    try:
+        endless = not os.isatty(device) and not os.path.samestat(os.fstat(device), os.stat(os.devnull))
+    finally:
+        os.close(device)
+    if endless:
+        raise UserError(f"{name}: is a device that never ends; give a file")
+
+
 def _open(stream: Any) -> Bytes:
     """One that says when it pauses, where the system can tell; files are left as they are."""
     raw = getattr(stream, "raw", stream)
+    if isinstance(raw, io.FileIO) and stat.S_ISCHR(os.fstat(raw.fileno()).st_mode):
+        refuse_endless(os.dup(raw.fileno()), STANDARD_INPUT)
     try:
         if isinstance(raw, io.FileIO) and not raw.seekable():
             select.select([raw.fileno()], [], [], 0)

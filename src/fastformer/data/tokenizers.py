@@ -23,6 +23,7 @@ from tokenizers import Encoding, Regex, Tokenizer, decoders, models, normalizers
 from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase, TokenizersBackend
 
 from fastformer.data import word_ids
+from fastformer.data.cutting import LEAST, beginning
 from fastformer.data.values import valid_unicode
 from fastformer.errors import UserError, extra
 
@@ -217,6 +218,7 @@ def encode_batch(
 
 
 def _encode_in_rust(tokenizer, batch: list[str], max_length: int | None, extra: int, rows: list[np.ndarray]) -> int:
+    batch = batch if isinstance(tokenizer, NltkTokenizer) else _beginnings(tokenizer, batch, max_length, extra)
     fast = None
     if not extra and sum(map(len, batch)) >= word_ids.FEWEST_CHARACTERS:
         fast = word_ids.of(tokenizer)
@@ -251,12 +253,24 @@ def rust_encodings(
         backend.encode_special_tokens = tokenizer.split_special_tokens
     if isinstance(tokenizer, NltkTokenizer):
         batch = [tokenizer.split(text) for text in batch]
+    batch = _beginnings(tokenizer, batch, max_length, extra)
     encode = backend.encode_batch if offsets else backend.encode_batch_fast
     for encoding in encode(batch, add_special_tokens=False):
         cut = max_length is not None and len(encoding) > max_length - extra
         if max_length is not None and cut:
             encoding.truncate(max_length - extra, direction=tokenizer.truncation_side)
         yield backend.post_process(encoding) if extra else encoding, cut
+
+
+def _beginnings(tokenizer: PreTrainedTokenizerBase, batch: list[str], max_length: int | None, extra: int) -> list[str]:
+    """The texts, of which the long ones are cut where that changes no token that is kept."""
+    if max_length is None or tokenizer.truncation_side != "right" or max(map(len, batch), default=0) <= LEAST:
+        return batch
+
+    def encode(text: str) -> Encoding:
+        return tokenizer.backend_tokenizer.encode_batch_fast([text], add_special_tokens=False)[0]
+
+    return [beginning(text, max_length - extra, encode) for text in batch]
 
 
 def _encode_in_python(tokenizer, batch: list[str], max_length: int | None, extra: int, rows: list[np.ndarray]) -> int:

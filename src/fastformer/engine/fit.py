@@ -56,12 +56,22 @@ class Trained(Generic[Settings]):
 
         settings: Any = settings_of(run, declared()[run.task].settings)  # of the type that the run's task has
         model, tokenizer = run.load_model(model_class), run.load_tokenizer()
+        check_vocabulary(run.folder, tokenizer, model.config)
         if isinstance(model, PreTrainedModel):
             current_place().put(model)
         else:
             current_place().refuse_unless_usual(run.folder)
         tables = RunTables(run)
         return cls(model, tokenizer, settings, run.record, run.load_metrics(), tables, str(run.folder), run)
+
+
+def check_vocabulary(folder: Path, tokenizer: PreTrainedTokenizerBase, config: Any) -> None:
+    """Refuse a tokenizer that numbers tokens beyond the model's vectors of them."""
+    rows, last = getattr(config, "vocab_size", None), max(tokenizer.get_vocab().values(), default=-1)
+    if isinstance(rows, int) and not last < rows:
+        raise UserError(
+            f"{folder}: its tokenizer numbers tokens up to {last:,}, its model has vectors of {rows:,}; train it again"
+        )
 
 
 class RunTables(Mapping[str, "pa.Table"]):
@@ -92,7 +102,7 @@ def settings_of(run: Run, kind: type[TaskSettings]) -> TaskSettings:
     """The settings that a run was trained with."""
     try:
         return kind.from_record(run.record)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, UserError) as error:
         raise UserError(f"{run.folder}/run.json: its settings cannot be read ({error}); train the run again") from None
 
 

@@ -19,6 +19,8 @@ Nothing here imports torch: `--help` must not wait for it.
 import difflib
 import json
 import tomllib
+import types
+import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -96,12 +98,14 @@ class TaskSettings:
         """A copy with every setting that is given (not None): of the task, of its `training`, or keys of `model`."""
         own: dict[str, Any] = {}
         training: dict[str, Any] = {}
-        known = {one.name for one in fields(self)}
+        known = {one.name: one for one in fields(self)}
         for name, value in given.items():
-            if name not in known | set(_TRAINING):
-                raise UserError(unknown("setting", name, sorted(known | set(_TRAINING))))
+            if name not in known.keys() | _TRAINING.keys():
+                raise UserError(unknown("setting", name, sorted(known.keys() | _TRAINING.keys())))
             if value is not None:
-                (training if name in _TRAINING else own)[name] = _plain(value)
+                value = _plain(value)
+                _check_range(name, value, (_TRAINING.get(name) or known[name]).metadata.get("option"))
+                (training if name in _TRAINING else own)[name] = value
         if "model" in own:
             own["model"] = {**self.model, **own["model"]}
         if isinstance(own.get("training"), TrainingSettings):
@@ -119,17 +123,94 @@ class TaskSettings:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
-        """The settings that a run.json tells of; keys of other versions are passed over."""
+        """The settings that a run.json tells of, each of its type; keys of other versions are passed over."""
         places = {"settings": record["settings"], "data": record.get("data", {}), "record": record}
         found: dict[str, Any] = {}
         for one in fields(cls):
             where, key = _place(one)
             if key in places[where]:
-                value = places[where][key]
-                found[one.name] = tuple(value) if isinstance(value, list) else value
-        training = {name: value for name, value in found["training"].items() if name in _TRAINING}
-        training |= {name: tuple(value) for name, value in training.items() if isinstance(value, list)}
-        return cls(**found | {"training": TrainingSettings(**training)})
+                named = key if where == "record" else f"{where}.{key}"
+                kind = dict[str, Any] if one.name == "training" else one.type
+                found[one.name] = _of_record(named, places[where][key], kind, one)
+        training = {
+            name: _of_record(f"settings.training.{name}", value, _TRAINING[name].type, _TRAINING[name])
+            for name, value in found["training"].items()
+            if name in _TRAINING
+        }
+        try:
+            return cls(**found | {"training": TrainingSettings(**training)})
+        except TypeError as error:  # a setting without a default is not there
+            raise UserError(f"a setting is missing ({error})") from None
+
+
+def _of_record(named: str, value: Any, kind: Any, one: Field) -> Any:
+    """A value of run.json, if it is what the field may be."""
+    if wrong := problem_with(value, kind):
+        raise UserError(f"{named} {wrong}")
+    _check_range(named, value, one.metadata.get("option"))
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _check_range(name: str, value: Any, option: Option | None) -> None:
+    """Refuse a number that is smaller or larger than it may be, whoever gives it."""
+    if option is None or isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    if option.least is not None and not value >= option.least:
+        raise UserError(f"{name} is {value}; give at least {option.least:,}")
+    if option.most is not None and not value <= option.most:
+        raise UserError(f"{name} is {value}; give at most {option.most:,}")
+
+
+_CALLED = {int: "a whole number", float: "a finite number", str: "a string", bool: "true or false", type(None): "null"}
+
+
+def problem_with(value: Any, kind: Any) -> str | None:
+    """What is wrong with a value of JSON that should be of a type; None if nothing is."""
+    if _fits(value, kind):
+        return None
+    return f"is {_quoted(value)}, not {_CALLED.get(kind) or _called(kind)}"
+
+
+def _quoted(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return "a list" if isinstance(value, list) else "a table"
+    said = str(value) if isinstance(value, int | float) and not isinstance(value, bool) else json.dumps(value)
+    return said if len(said) <= 60 else f"{said[:60]}…"
+
+
+def _called(kind: Any) -> str:
+    parts = typing.get_args(kind)
+    if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
+        return " or ".join(_CALLED.get(one) or _called(one) for one in parts)
+    if typing.get_origin(kind) is Literal:
+        return " or ".join(map(repr, parts))
+    return {dict: "a table of such values", list: "such a list", tuple: "such a list"}.get(
+        typing.get_origin(kind) or kind, "what it should be"
+    )
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value that JSON gave is of a type; a float may be written as a whole number, a tuple as a list."""
+    origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return True
+    if isinstance(kind, types.UnionType) or origin is typing.Union:
+        return any(_fits(value, one) for one in parts)
+    if origin is Literal:
+        return any(type(value) is type(one) and value == one for one in parts)
+    if origin is dict or kind is dict:
+        return isinstance(value, dict) and all(_fits(one, parts[1] if parts else Any) for one in value.values())
+    if origin in (tuple, list):
+        if not isinstance(value, list | tuple):
+            return False
+        if origin is tuple and parts[-1] is not Ellipsis:
+            return len(value) == len(parts) and all(map(_fits, value, parts))
+        return all(_fits(one, parts[0]) for one in value)
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+    if kind is Path:
+        return isinstance(value, str)
+    return type(value) is kind
 
 
 def _place(one: Field) -> tuple[str, str]:

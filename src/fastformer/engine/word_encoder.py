@@ -86,7 +86,7 @@ def kept_vectors(name: str, count: int, make: Callable[[], np.ndarray]) -> np.nd
     cached = cache_folder() / f"{name}.safetensors"
     with suppress(OSError, SafetensorError, KeyError):  # none there, or a broken one: made anew
         vectors = load_file(cached)["vectors"]
-        if len(vectors) == count:
+        if len(vectors) == count and np.isfinite(vectors).all():
             return vectors
     vectors = make()
     try:

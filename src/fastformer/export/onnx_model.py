@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 from transformers.modeling_outputs import BaseModelOutputWithPooling, SequenceClassifierOutput
 
-from fastformer.export.session import LOGITS, TEXT_VECTOR, open_session
+from fastformer.export.session import LOGITS, TEXT_VECTOR, open_session, run_session
 
 
 class OnnxClassifier:
@@ -20,7 +20,7 @@ class OnnxClassifier:
     device = torch.device("cpu")
 
     def __init__(self, path: Path, config: PreTrainedConfig):
-        self.config = config
+        self.config, self._name = config, str(path)
         self._session = open_session(path, torch.get_num_threads())
 
     def __call__(self, input_ids: Tensor, attention_mask: Tensor) -> SequenceClassifierOutput:
@@ -37,5 +37,5 @@ class OnnxClassifier:
 
     def _run(self, output: str, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         inputs = {"input_ids": input_ids.numpy(), "attention_mask": attention_mask.numpy()}
-        [result] = self._session.run([output], inputs)
+        [result] = run_session(self._session, self._name, [output], inputs)
         return torch.from_numpy(result)

@@ -25,3 +25,12 @@ def open_session(path: Path, threads: int) -> Any:
     except Exception as error:  # its exceptions share no class of their own
         reason = " ".join(str(error).split())[:300]
         raise UserError(f"{path}: cannot be loaded ({reason}); export the run again") from error
+
+
+def run_session(session: Any, name: str, outputs: list[str], inputs: dict[str, Any]) -> list[Any]:
+    """What a graph gives; one that cannot take what its own folder makes of a text is damaged."""
+    try:
+        return session.run(outputs, inputs)
+    except Exception as error:  # as above
+        reason = " ".join(str(error).split())[:300]
+        raise UserError(f"{name}: the exported graph fails ({reason}); export the run again") from error

@@ -25,27 +25,27 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import torch
-from huggingface_hub.errors import StrictDataclassError
 from pyarrow import parquet
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoConfig, GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from fastformer.data.tokenizers import load_tokenizer
+from fastformer.engine.settings import problem_with
 from fastformer.errors import UserError
 from fastformer.export.onnx_model import OnnxClassifier
 from fastformer.export.session import MODEL_FILE
 from fastformer.modeling import FastformerConfig
+from fastformer.runs.record import RUN_FILE, read_json, read_object, read_record
 from fastformer.surroundings.files import explain_full_disk, write_json, writing_aside, writing_text
 from fastformer.surroundings.progress import quiet_libraries
 from fastformer.version import __version__
 
-RUN_FILE = "run.json"
 MODELS = "fastformer.models"  # the group of entry points by which packages bring runs along
 PACKAGES = {"base": "fastformer-base-en"}  # the names that packages of ours bring
 CHECKPOINTS = "checkpoints"
@@ -82,7 +82,8 @@ class Run:
 
     def load_config(self, config_class: type[PreTrainedConfig] = FastformerConfig) -> PreTrainedConfig:
         """The model's configuration, which must be of this class."""
-        with self._loading():
+        with self.loading():
+            check_shards(self.folder)
             config = AutoConfig.from_pretrained(self.folder, trust_remote_code=False)
             if not isinstance(config, config_class):
                 raise ValueError(f"config.json describes a {config.model_type!r} model")
@@ -93,34 +94,36 @@ class Run:
         config = self.load_config(model_class.config_class)
         if self.is_export:
             return OnnxClassifier(self.folder / MODEL_FILE, config)
-        with self._loading(), quiet_libraries():
+        with self.loading(), quiet_libraries():
             model, found = model_class.from_pretrained(
                 self.folder, config=config, dtype="float32", use_safetensors=True, output_loading_info=True
             )
             if missing := sorted(found["missing_keys"]):  # transformers would leave them as they are drawn
                 raise ValueError(f"model.safetensors has no {', '.join(missing)}")
+            _check_finite(model)
             if model.can_generate():
                 model.generation_config = GenerationConfig.from_pretrained(self.folder)
+                model.generation_config.validate()
         return model.eval()
 
     def load_weights(self) -> dict[str, Tensor]:
         """The weights by name, in float32."""
-        with self._loading():
+        with self.loading():
             return {name: weight.float() for name, weight in load_file(self.folder / "model.safetensors").items()}
 
     def weight_names(self) -> set[str]:
         """What the weights are called, without loading them."""
-        with self._loading(), safe_open(self.folder / "model.safetensors", framework="np") as file:
+        with self.loading(), safe_open(self.folder / "model.safetensors", framework="np") as file:
             return set(file.keys())
 
     @contextmanager
-    def _loading(self) -> Iterator[None]:
-        """Turn what a damaged folder may raise into one line."""
+    def loading(self) -> Iterator[None]:
+        """Turn what a damaged folder may raise into one line; libraries raise anything at all on one."""
         try:
             yield
         except UserError:
             raise
-        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, StrictDataclassError) as error:
+        except Exception as error:
             raise UserError(
                 f"{self.folder}: the model cannot be loaded ({_one_line(error)}); train it again"
             ) from error
@@ -129,11 +132,14 @@ class Run:
         """The results that were written when it was trained; none where others trained it."""
         if not (self.folder / "metrics.json").is_file() and not (self.folder / RUN_FILE).is_file():
             return {}
-        return json.loads((self.folder / "metrics.json").read_text(encoding="utf-8"))
+        with self.loading():
+            return read_object(self.folder / "metrics.json")
 
     def load_tokenizer(self) -> PreTrainedTokenizerBase:
         """The tokenizer the model was trained with."""
-        tokenizer = load_tokenizer(self.folder)
+        with self.loading():
+            tokenizer = load_tokenizer(self.folder)
+            check_tokenizer(tokenizer, self.folder)
         if (longest := self.record.get("longest")) is not None:
             tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
         return tokenizer
@@ -146,18 +152,49 @@ def open_run(folder: str | Path) -> Run:
         folder = _brought_along(str(folder))
     finish_saving(folder)
     try:
-        record = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
-        if not isinstance(record, dict) or not isinstance(record.get("task"), str):
-            raise ValueError("it names no task")
+        record = read_record(folder)
     except FileNotFoundError:
         if (folder / CHECKPOINTS).is_dir():
             raise UserError(f"{folder}: training has not finished; run the same command with --resume") from None
         if (saved := _saved_elsewhere(folder)) is not None:
             return saved
         raise UserError(f"{folder}: not a run folder (no {RUN_FILE} in it); give the --output of a training") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{folder / RUN_FILE}: cannot be read ({_one_line(error)}); train the run again") from error
     return Run(folder, record)
+
+
+def check_shards(folder: Path) -> None:
+    """Refuse an index of weights that names files outside its folder: a stranger's folder reads what is in it."""
+    for path in folder.glob("*.index.json"):
+        shards = read_object(path).get("weight_map")
+        for name in shards.values() if isinstance(shards, dict) else ():
+            if not isinstance(name, str) or Path(name).name != name:
+                raise UserError(f"{path}: weight_map names {name!r}, which is no file of this folder; do not use it")
+
+
+def check_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Refuse what tokenizer_config.json may say and nobody can use."""
+    fields = {
+        "model_max_length": int,
+        "model_input_names": list[str],
+        "truncation_side": Literal["left", "right"],
+        "padding_side": Literal["left", "right"],
+        "split_special_tokens": bool,
+        "pad_token_id": int,
+    }
+    for name, kind in fields.items():
+        wrong = problem_with(getattr(tokenizer, name), kind)
+        if wrong is None and name == "model_max_length" and tokenizer.model_max_length < 1:
+            wrong = "is less than 1"
+        if wrong is not None:
+            raise UserError(f"{folder / 'tokenizer_config.json'}: {name} {wrong}; train the run again")
+    tokenizer("a", return_special_tokens_mask=True)  # it does what it is for
+
+
+def _check_finite(model: PreTrainedModel) -> None:
+    """Refuse weights that are no numbers, before they answer."""
+    for name, weight in model.state_dict().items():
+        if weight.is_floating_point() and not torch.isfinite(weight).all():
+            raise ValueError(f"{name} in model.safetensors has numbers that are not finite")
 
 
 def installed_run(name: str) -> Path | None:
@@ -189,7 +226,7 @@ def _saved_elsewhere(folder: Path) -> Run | None:
     try:
         told = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         [architecture] = told["architectures"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     for declaration in declared().values():
         if architecture in declaration.architectures:
@@ -233,23 +270,43 @@ def holds_anything(folder: Path) -> bool:
 
 
 def _is_ours(checkpoints: Path) -> bool:
-    return _holds(checkpoints / CHECKPOINT_MARK, "fastformer")
+    """Whether a training made this folder: it says so, or it was killed before it could say anything."""
+    if _holds(checkpoints / CHECKPOINT_MARK, "fastformer"):
+        return True
+    mark = f".{CHECKPOINT_MARK}."
+    inside = checkpoints.iterdir() if checkpoints.is_dir() else [checkpoints]
+    return all(
+        path.name.startswith(mark) or (path.name == CHECKPOINT_MARK and not path.stat().st_size) for path in inside
+    )
 
 
 def _holds(path: Path, key: str) -> bool:
     """Whether a JSON file is there and has a key that marks it as ours."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(content, dict) and key in content
 
 
 def last_complete_checkpoint(folder: Path) -> Path | None:
-    """The newest checkpoint that was written to its end (the trainer's state is written last)."""
-    states = folder.glob("steps/checkpoint-*/trainer_state.json")
-    complete = [path.parent for path in states if _holds(path, "best_model_checkpoint")]
-    return max(complete, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+    """The newest checkpoint that was written to its end and has all its parts."""
+    return next((path for path in checkpoints_of(folder) if what_is_missing(path) is None), None)
+
+
+def checkpoints_of(folder: Path) -> list[Path]:
+    """All checkpoints, complete or not, the newest first."""
+    found = {path: path.name.rpartition("-")[2] for path in folder.glob("steps/checkpoint-*")}
+    return sorted((path for path, step in found.items() if step.isdecimal()), key=lambda path: -int(found[path]))
+
+
+def what_is_missing(checkpoint: Path) -> str | None:
+    """A file without which a checkpoint cannot be continued to the same weights; None if all are there."""
+    if not _holds(checkpoint / "trainer_state.json", "best_model_checkpoint"):  # the trainer writes it last
+        return "trainer_state.json"
+    parts = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth")
+    missing = (name for name in parts if not (checkpoint / name).is_file() or not (checkpoint / name).stat().st_size)
+    return next(missing, None)
 
 
 @contextmanager
@@ -377,7 +434,7 @@ def finish_saving(folder: Path) -> None:
     try:
         with locked(complete, wait=True):  # two would get in each other's way
             with suppress(FileNotFoundError):  # all is in place
-                _move_into_place(complete, json.loads((complete / _NAMES).read_text(encoding="utf-8")), folder)
+                _move_into_place(complete, read_json(complete / _NAMES, "save the run again"), folder)
             with suppress(FileNotFoundError):  # somebody else was here
                 complete.rmdir()
     except PermissionError as error:
@@ -402,10 +459,12 @@ def _files_of(folder: Path) -> set[str]:
     """Files of the run that is in `folder`, as its run.json tells; those of somebody else are none of them."""
     try:
         told = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))["files"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         told = []
+    told = told if isinstance(told, list) else []
     return {*_OPTIONAL, *(name for name in told if isinstance(name, str) and Path(name).name == name)}
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
+    kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
+    return f"{kind}{' '.join(str(error).split())}"[:300]

@@ -59,6 +59,29 @@ def write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
+SUMS = "sums.json"  # of a folder that is kept
+
+
+def write_sums(folder: Path) -> None:
+    """Leave the sums of all files of a folder of the cache in it: who reads it later knows if they are as written."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    write_json(folder / SUMS, {path.relative_to(folder).as_posix(): _sum(path) for path in files})
+
+
+def has_sums(folder: Path) -> bool:
+    """Whether all files of a folder of the cache are what was written."""
+    try:
+        sums = json.loads((folder / SUMS).read_text(encoding="utf-8"))
+        return all(_sum(folder / name) == sum for name, sum in sums.items())
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
+        return False
+
+
+def _sum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").hexdigest()[:32]
+
+
 @contextmanager
 def writing_aside(path: str | Path) -> Iterator[Path]:
     """A place beside `path` to write to; it becomes `path` when all is well, and vanishes otherwise.

@@ -5,11 +5,9 @@ task for a light predictor of it, and falls back to `verbs.predict` where there 
 """
 
 import importlib
-import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -21,6 +19,7 @@ from fastformer.data.standard_input import input_pauses
 from fastformer.data.text_files import WITH_NAMES, TextFiles
 from fastformer.engine.settings import TaskSettings, options_given, options_of
 from fastformer.errors import UserError
+from fastformer.runs.record import read_record
 from fastformer.surroundings.progress import progress_bar, say
 from fastformer.tasks.base import Declaration, LightPredictor, Predictor, declared, get_declaration
 
@@ -77,9 +76,9 @@ def light_predictor(run: Predictor | str | Path) -> LightPredictor | None:
     if isinstance(run, Predictor):
         return run if isinstance(run, LightPredictor) else None
     try:
-        record = json.loads((Path(run) / "run.json").read_text(encoding="utf-8"))
+        record = read_record(Path(run))
         light = declared()[record["task"]].light if "export" in record else None
-    except (OSError, ValueError, KeyError, TypeError):  # whoever opens it next says what is wrong
+    except (OSError, UserError, KeyError):  # whoever opens it next says what is wrong
         return None
     if light is None:
         return None
@@ -130,7 +129,10 @@ def answer_all(
     show_progress: bool,
 ) -> int:
     """Write an answer per example of a source, of documents or of a text; return how many. See `verbs.predict`."""
-    answer = partial(predictor.predict, options=options)
+
+    def answer(examples: Iterable[Any]) -> Iterator[dict[str, Any]]:
+        return _finite(predictor.predict(examples, options))
+
     if document is None and text is None:
         examples = read("-" if source is None else source, settings)
     else:
@@ -149,6 +151,16 @@ def answer_all(
         predictor.wrote(Path(output))
     say_notes(predictor)
     return count
+
+
+def _finite(answers: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The answers, as long as their numbers are numbers: NaN is no answer, and no JSON."""
+    for answer in answers:
+        for value in answer.values():
+            numbers = value.values() if isinstance(value, dict) else value if isinstance(value, list) else (value,)
+            if any(number.__class__ is float and number - number != 0 for number in numbers):  # NaN or infinite
+                raise UserError("the model's scores are not finite numbers: it is damaged, or diverged; train it again")
+        yield answer
 
 
 def _given_texts(

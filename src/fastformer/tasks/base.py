@@ -14,6 +14,7 @@ command line and scoring are written once, for all tasks (`engine`, `tasks/verbs
 
 import importlib
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +35,16 @@ if TYPE_CHECKING:
     from fastformer.runs.folder import Run
 
 
-_JSON = json.JSONEncoder(ensure_ascii=False, default=str)  # one for all lines
+_JSON = json.JSONEncoder(ensure_ascii=False, default=str, allow_nan=False)  # one for all lines
+
+
+def without_nan(value: Any) -> Any:
+    """A value that JSON can hold: null in place of NaN and of what is infinite."""
+    if isinstance(value, dict):
+        return {name: without_nan(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,7 @@ class Declaration:
     light: str | None = None  # where a `LightPredictor` of its exports is: `package.module:Class`
     reads_texts: bool = False  # an example is one text: `predict` takes documents, and a text itself
     short_names: Mapping[str, str] = field(default_factory=dict)  # of scores, for a table of 80 characters
+    record: Mapping[str, Any] = field(default_factory=dict)  # further entries of run.json, and their types
 
     @cached_property
     def presets(self) -> Presets:
@@ -106,6 +117,13 @@ def get_declaration(name: str) -> Declaration:
 def get_task(name: str) -> "Task":
     """The task called `name`."""
     return get_declaration(name).load()
+
+
+def load_run(run: "Run") -> "Predictor":
+    """A run, ready to answer; whatever a damaged folder makes a library say is one line."""
+    task = get_task(run.task)
+    with run.loading():
+        return task.load(run)
 
 
 @dataclass(kw_only=True)
@@ -346,8 +364,14 @@ class Predictor(ABC, Generic[Settings]):
         return iter(())
 
     def line(self, answer: dict[str, Any]) -> str:
-        """An answer as a line of text: JSON. Fields that it carries along may be of types that JSON has not."""
-        return _JSON.encode(answer)
+        """An answer as a line of text: JSON. Fields that it carries along may be of types that JSON has not.
+
+        A number that is none, NaN, becomes null there.
+        """
+        try:
+            return _JSON.encode(answer)
+        except ValueError:
+            return _JSON.encode(without_nan(answer))
 
     def wrote(self, path: Path) -> None:
         """Called when answers, and nothing else, are in a file; by default nothing is added."""

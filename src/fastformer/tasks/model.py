@@ -11,8 +11,8 @@ import numpy as np
 from fastformer.data.frames import as_records
 from fastformer.engine.fit import Workspace, fit
 from fastformer.errors import Interrupted, UserError
-from fastformer.runs.folder import claim_output, open_run
-from fastformer.tasks.base import Predictor, get_task
+from fastformer.runs.folder import claim_output, open_run, unharmed
+from fastformer.tasks.base import Predictor, get_task, load_run
 from fastformer.tasks.verbs import options_for, save, score
 
 OwnPredictor = TypeVar("OwnPredictor", bound=Predictor)
@@ -54,7 +54,7 @@ class TaskModel(Generic[OwnPredictor]):
         run = open_run(folder)
         if run.task != cls.task:
             raise UserError(f"{folder}: a run of {run.task}; {cls.__name__} loads runs of {cls.task} only")
-        predictor = get_task(run.task).load(run)
+        predictor = load_run(run)
         self = cls(preset=run.record.get("preset", "default"))
         self._take(predictor)
         return self
@@ -62,7 +62,8 @@ class TaskModel(Generic[OwnPredictor]):
     def save(self, folder: str | Path, overwrite: bool = False) -> None:
         """Save as a run folder, which the command line reads too; a finished run there is kept unless `overwrite`."""
         folder = claim_output(folder, resume=False, overwrite=overwrite)
-        save(get_task(self.task), self.predictor.trained, folder)
+        with unharmed(folder):
+            save(get_task(self.task), self.predictor.trained, folder)
 
     @property
     def predictor(self) -> OwnPredictor:

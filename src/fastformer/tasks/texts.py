@@ -100,7 +100,7 @@ class TextSettings(TableSettings):
     text_column: str | None = option(None, TEXT_COLUMN_HELP, place="data")
     mixer: str = option("fastformer", MIXER_HELP, place="record")
     tokenizer: str = option("pieces", TOKENIZER_HELP)
-    max_length: int = option(MEMORY_TOKENS, MAX_LENGTH_HELP, least=1)
+    max_length: int = option(MEMORY_TOKENS, MAX_LENGTH_HELP, least=1, most=MEMORY_TOKENS)
     vocab_size: int = 30_000
     min_frequency: int = 2
     crop: int | None = None  # train on so many tokens in a row of a longer text, from another place in every epoch

@@ -20,7 +20,7 @@ from fastformer.runs.vectors import write_vectors
 from fastformer.surroundings import ranks
 from fastformer.surroundings.progress import how_many, say
 from fastformer.tasks.answering import answer_all, options_for, say_notes, settings_with
-from fastformer.tasks.base import Predictor, Task, get_task
+from fastformer.tasks.base import Predictor, Task, get_task, load_run
 
 
 def train(
@@ -152,7 +152,7 @@ def load(
     """A run, ready to answer, on a device; one that is loaded already stays where it is."""
     run = _opened(run)
     with loading_to(choose(device, dtype)):
-        predictor = run if isinstance(run, Predictor) else get_task(run.task).load(run)
+        predictor = run if isinstance(run, Predictor) else load_run(run)
     predictor.show = show_progress
     return predictor
 

@@ -63,6 +63,10 @@ def describe_all(
     space: LabelSpace, logits: np.ndarray, top: int | None = None, threshold: float | None = None
 ) -> list[dict[str, Any]]:
     """`describe` of many texts (texts, outputs) at a time, which takes a fraction of the time."""
+    if logits.shape[1] != space.size:
+        raise UserError(
+            f"the model has {logits.shape[1]} outputs for {space.size} labels; its folder is damaged: train it again"
+        )
     if space.kind == "number":
         return [{"prediction": number} for number in logits[:, 0].tolist()]
     names, chances = space.names, probabilities(space, logits)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from fastformer.engine.settings import option
 from fastformer.tasks.base import Declaration, register
@@ -105,5 +106,10 @@ Example: `fastformer train classification --train reviews.csv --test held-out.cs
         light="fastformer.tasks.classification.light:LightClassifier",
         reads_texts=True,
         architectures=("FastformerForSequenceClassification",),
+        record={
+            "label_kind": Literal["single", "multi", "number"],
+            "classes": list[str | int | float | bool],
+            "indicator_columns": list[str | int],
+        },
     )
 )

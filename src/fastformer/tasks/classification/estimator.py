@@ -18,8 +18,8 @@ from fastformer.data.values import BadValueError, is_missing, is_nan, label_of
 from fastformer.engine.fit import fit
 from fastformer.errors import UserError
 from fastformer.explain import Explanation
-from fastformer.runs.folder import claim_output, open_run
-from fastformer.tasks.base import get_task
+from fastformer.runs.folder import claim_output, open_run, unharmed
+from fastformer.tasks.base import get_task, load_run
 from fastformer.tasks.classification.answers import falling, has_label, probabilities
 from fastformer.tasks.classification.data import LabelKind, LabelSpace, Rows
 from fastformer.tasks.classification.explaining import explain_text
@@ -81,7 +81,8 @@ class _TextEstimator(BaseEstimator):
         self._need_run("saved again")
         folder = claim_output(folder, resume=False, overwrite=overwrite)
         trained = self._predictor.trained
-        save(get_task(TASK), replace(trained, record={**trained.record, "estimator": self.get_params()}), folder)
+        with unharmed(folder):
+            save(get_task(TASK), replace(trained, record={**trained.record, "estimator": self.get_params()}), folder)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
@@ -93,7 +94,7 @@ class _TextEstimator(BaseEstimator):
         if predicts != cls._predicts:
             raise UserError(f"{folder}: this run predicts {predicts}; load it with {_LOADERS[predicts]}")
         self = cls(**run.record.get("estimator", {"mixer": run.record["mixer"], "preset": run.record["preset"]}))
-        self._take(get_task(TASK).load(run))
+        self._take(load_run(run))
         return self
 
     def _fit(
@@ -365,6 +366,9 @@ def _checked_labels(labels: Sequence[Any]) -> list[Any]:
     for index, label in enumerate(labels):
         if label is None or label != label:  # NaN
             raise ValueError(f"text {index} has no label")
+    numbers = [label for label in labels if isinstance(label, int | float | np.generic)]
+    if len({isinstance(label, bool | np.bool_) for label in numbers}) == 2:
+        raise ValueError("some labels are true or false and others numbers, and 1 equals True; make them strings")
     if all(isinstance(label, float) for label in labels) and type_of_target(labels) == "continuous":
         raise ValueError("Unknown label type: continuous numbers; learn them with TextRegressor, or make them strings")
     return labels

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from fastformer.data.cutting import beginning
 from fastformer.data.standard_input import some_at_a_time
 from fastformer.data.values import valid_unicode
-from fastformer.export.session import LOGITS, MODEL_FILE, open_session
+from fastformer.export.session import LOGITS, MODEL_FILE, open_session, run_session
 from fastformer.surroundings.progress import how_many
 from fastformer.tasks.base import LightPredictor
 from fastformer.tasks.classification.answers import check_options, describe_all
@@ -52,6 +53,8 @@ class LightClassifier(LightPredictor[ClassificationSettings]):
                 for name in ("config.json", "tokenizer_config.json")
             )
             tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+            if not isinstance(config, dict) or not isinstance(told, dict):
+                return None
         except Exception:  # the Rust half raises plain Exception; whoever opens the run next says what is wrong
             return None
         ours = told.get("tokenizer_class") == "TokenizersBackend" and told.get("split_special_tokens") is True
@@ -60,7 +63,10 @@ class LightClassifier(LightPredictor[ClassificationSettings]):
         tokenizer.no_truncation()
         tokenizer.no_padding()
         tokenizer.encode_special_tokens = True
-        return cls(folder, record, config, tokenizer, int(told["model_max_length"]))
+        try:
+            return cls(folder, record, config, tokenizer, int(told["model_max_length"]))
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError):  # likewise
+            return None
 
     def read(self, source: Any, settings: ClassificationSettings, format: Any = None) -> Table:
         """The rows of a source without their labels."""
@@ -79,7 +85,8 @@ class LightClassifier(LightPredictor[ClassificationSettings]):
     def _logits(self, texts: list[str]) -> np.ndarray:
         """Outputs (texts, labels), in batches of texts of about the same length."""
         rows = []
-        for found in self.encoder.encode_batch_fast([valid_unicode(text) for text in texts], add_special_tokens=False):
+        texts = [beginning(valid_unicode(text), self.longest, self._encode) for text in texts]
+        for found in self.encoder.encode_batch_fast(texts, add_special_tokens=False):
             self.cut += len(found.ids) > self.longest
             rows.append(found.ids[: self.longest])
         order = sorted(range(len(rows)), key=lambda place: -len(rows[place]))
@@ -92,9 +99,12 @@ class LightClassifier(LightPredictor[ClassificationSettings]):
             for line, place in enumerate(batch):
                 ids[line, : len(rows[place])] = rows[place]
                 mask[line, : len(rows[place])] = 1
-            [found] = self.session.run([LOGITS], {"input_ids": ids, "attention_mask": mask})
+            [found] = run_session(self.session, self.name, [LOGITS], {"input_ids": ids, "attention_mask": mask})
             logits.update(zip(batch, found, strict=True))
         return np.stack([logits[place] for place in range(len(rows))])
+
+    def _encode(self, text: str) -> Any:
+        return self.encoder.encode_batch_fast([text], add_special_tokens=False)[0]
 
     def notes(self) -> Iterator[str]:
         """How many texts were cut since this was last asked."""

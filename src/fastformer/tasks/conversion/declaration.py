@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from fastformer.engine.settings import TaskSettings, option, settled
 from fastformer.tasks.base import Declaration, register
-from fastformer.tasks.texts import MAX_LENGTH_HELP, MIXER_HELP, TOKENIZER_HELP, WORD_VECTORS_HELP
+from fastformer.tasks.texts import MAX_LENGTH_HELP, MEMORY_TOKENS, MIXER_HELP, TOKENIZER_HELP, WORD_VECTORS_HELP
 
 STEPS = 1000
 FEWEST_EPOCHS, MOST_EPOCHS = 3, 8
@@ -30,8 +30,8 @@ class ConversionSettings(TaskSettings):
     init: str | None = option(None, WORD_VECTORS_HELP, place="record")
     vocab_size: int = 50_000
     min_frequency: int = 2  # among the distinct texts
-    max_length: int = option(48, MAX_LENGTH_HELP, least=1)
-    max_behaviors: int = option(50, "Read this many of the latest behaviours.", least=1)
+    max_length: int = option(48, MAX_LENGTH_HELP, least=1, most=MEMORY_TOKENS)
+    max_behaviors: int = option(50, "Read this many of the latest behaviours.", least=1, most=100_000)
     adapt_init: bool = True  # fit what --init gives to the data (warm_start.py)
 
     def for_size(self, rows: int) -> Self:
@@ -44,7 +44,7 @@ class ConversionSettings(TaskSettings):
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
         """The settings that a run.json tells of; the side features are those that the run has learned."""
-        features = record["features"]
+        features = record["features"]  # held to its type by the declaration
         numeric, categorical = tuple(features["numeric"]), tuple(features["categorical"])
         return replace(super().from_record(record), numeric=numeric, categorical=categorical)
 
@@ -66,6 +66,7 @@ through another, and an MLP judges user, ad, their product and the side features
 
 Example: `fastformer train conversion --train log.jsonl --numeric price --categorical device --output runs/ads`""",
         settings=ConversionSettings,
+        record={"features": dict[str, dict[str, tuple[float, float] | list[str]]]},
         task="fastformer.tasks.conversion.task:Conversion",
         presets_file=Path(__file__).with_name("presets.toml"),
         data_help="Events: .jsonl or .parquet (or .gz) with the columns behaviors (a list of texts, the latest last), "

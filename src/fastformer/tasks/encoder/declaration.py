@@ -34,9 +34,9 @@ class EncoderSettings(TableSettings):
     )
     pieces: int | None = option(None, "Ask the teacher for so many pieces of text [default: all].", least=100)
     mixer: str = option("fastformer", MIXER_HELP, place="record")
-    layers: int = option(1, "Layers over the vectors of single tokens; 0 leaves their mean alone.", least=0)
-    max_length: int = option(MEMORY_TOKENS, MAX_LENGTH_HELP, least=1)
-    width: int = option(256, "Numbers of a vector; half and a quarter of them are vectors too.", least=4)
+    layers: int = option(1, "Layers over the vectors of single tokens; 0 leaves their mean alone.", least=0, most=1000)
+    max_length: int = option(MEMORY_TOKENS, MAX_LENGTH_HELP, least=1, most=MEMORY_TOKENS)
+    width: int = option(256, "Numbers of a vector; half and a quarter of them are vectors too.", least=4, most=65_536)
     rare: float = 1e-3  # a of the weight a / (a + p) that a token of frequency p begins with
     relations: float = 1.0  # weight of the similarities between texts, beside the vectors themselves
 

@@ -16,6 +16,7 @@ from fastformer.data.opening import Format, is_table
 from fastformer.data.tables import Reading
 from fastformer.data.tokenizers import load_tokenizer
 from fastformer.engine.fit import Trained, Workspace, check_mixers, explained_configuration
+from fastformer.engine.settings import problem_with
 from fastformer.engine.word_encoder import EncoderFolder, encode_ids, encoder_hash, kept_vectors, open_encoder
 from fastformer.errors import UserError
 from fastformer.modeling import FastformerConfig, FastformerModel
@@ -231,8 +232,8 @@ class ScoredPairs:
             rows = read_objects(self.source, names)
         for where, row in rows:
             first, second, score = (row.get(name) for name in names)
-            if not isinstance(first, str) or not isinstance(second, str) or not isinstance(score, int | float):
-                raise UserError(f"{where}: give two texts, a and b, and a number, score")
+            if not isinstance(first, str) or not isinstance(second, str) or problem_with(score, float):
+                raise UserError(f"{where}: give two texts, a and b, and a finite number, score")
             yield first, second, float(score)
 
     def check(self) -> "ScoredPairs":

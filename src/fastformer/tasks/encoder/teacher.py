@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save_file
 
 from fastformer.data.tokenizers import load_tokenizer
@@ -110,7 +110,15 @@ class TeacherVectors:
 
     def missing(self, count: int) -> bool:
         """Whether a shard of the first `count` pieces is not there yet."""
-        return any(not self.shard(number).is_file() for number in range(-(-count // SHARD)))
+        return any(not self._is_whole(number) for number in range(-(-count // SHARD)))
+
+    def _is_whole(self, number: int) -> bool:
+        """Whether a shard is there and can be read: one that is damaged is made again."""
+        try:
+            with safe_open(self.shard(number), framework="np") as file:
+                return {"vectors", "texts", "ends", "sources"} <= set(file.keys())
+        except (OSError, SafetensorError):
+            return False
 
     def fill(self, teacher: Teacher, pieces: Sequence[Piece], most: int, show: bool = True) -> None:
         """Make the shards that are missing, one after the other: whole ones, until there are `most` pieces."""
@@ -119,7 +127,7 @@ class TeacherVectors:
         with progress_bar("Asking the teacher", total=len(pieces), show=show) as advance:
             for number, start in enumerate(range(0, len(pieces), SHARD)):
                 some = pieces[start : start + SHARD]
-                if not self.shard(number).is_file():
+                if not self._is_whole(number):
                     vectors = teacher.vectors([piece.text for piece in some])
                     texts = [piece.text.encode() for piece in some]
                     arrays = {

@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from fastformer.engine.inference import chunks
 from fastformer.errors import UserError
 from fastformer.runs.folder import open_run
-from fastformer.tasks.base import get_task
+from fastformer.tasks.base import load_run
 from fastformer.tasks.encoder.predictor import EncoderPredictor
 
 BASE = "base"
@@ -117,7 +117,7 @@ class TextEncoder(TransformerMixin, BaseEstimator):
             run = open_run(self.model)
             if run.task != "encoder":
                 raise UserError(f"{self.model}: a run of {run.task}; TextEncoder loads encoders only")
-            predictor: Any = get_task(run.task).load(run)
+            predictor: Any = load_run(run)
             loaded = (self.model, self.context), predictor if self.context else predictor.without_context()
             self._loaded = loaded
         return loaded[1]

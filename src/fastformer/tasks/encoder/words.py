@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from fastformer.data.tokenizers import encode_batch
 from fastformer.runs.folder import open_run
-from fastformer.tasks.base import get_task
+from fastformer.tasks.base import load_run
 
 WIDTH = 128  # the first numbers say most (docs/LOG.md)
 COVERED = 0.5
@@ -30,7 +30,7 @@ class Meanings:
     def of_run(cls, name: str) -> Self:
         """What an encoder knows of words: a run folder, or the name of one that an installed package brings along."""
         run = open_run(name)
-        trained = get_task(run.task).load(run).trained
+        trained = load_run(run).trained
         table = trained.model.get_input_embeddings().weight.detach()
         return cls(trained.tokenizer, table[:, :WIDTH].to(torch.float32).numpy())
 

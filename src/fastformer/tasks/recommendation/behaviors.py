@@ -5,6 +5,7 @@ distinct histories are taken apart, and only the first time.
 """
 
 import hashlib
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -81,7 +82,7 @@ class Behaviors:
                     raise self._mistake(row.number, f"{row.actual_columns} fields between tabs")
 
         start = 0  # rows before this block
-        with self.path.open("rb") as file, self._explaining():
+        with self.path.open("rb") as file, self._explaining(), _without_asides():
             reader = csv.open_csv(
                 file,
                 csv.ReadOptions(column_names=_FIELDS, use_threads=False, block_size=_BLOCK_BYTES),
@@ -249,3 +250,14 @@ def _as_numbers(texts: pa.ChunkedArray) -> np.ndarray:
         if numbers.cast(pa.string()).equals(texts):
             return numbers.to_numpy()
     return np.array(texts.to_pylist(), dtype=np.str_)
+
+
+@contextmanager
+def _without_asides() -> Iterator[None]:
+    """Arrow prints a traceback for a row that is not UTF-8 before it says so in an error."""
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda aside: None
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook

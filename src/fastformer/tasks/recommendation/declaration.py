@@ -26,10 +26,10 @@ class RecommendationSettings(TaskSettings):
     init: str | None = option(None, WORD_VECTORS_HELP, place="record")
     fields: tuple[str, ...] = option(("title",), "Columns of news.tsv to read: title,category,subcategory,abstract.")
     max_length: int = option(
-        help="Cut titles after so many tokens.", also=("title-length",), key="title_length", least=1
+        help="Cut titles after so many tokens.", also=("title-length",), key="title_length", least=1, most=10_000
     )
-    history_length: int = option(help="Read so many of the last clicks.", least=1)
-    negatives: int = option(help="Non-clicks drawn beside each click.", least=1)
+    history_length: int = option(help="Read so many of the last clicks.", least=1, most=100_000)
+    negatives: int = option(help="Non-clicks drawn beside each click.", least=1, most=10_000)
     tokenizer: str = "word"  # word, bpe or nltk; a pre-trained encoder brings its own
     vocab_size: int = 30_000
     min_frequency: int = 1  # in titles: a word of one title tells it from all others
@@ -62,6 +62,7 @@ pre-trained encoder (--plm). `fim` matches titles word by word. `recommend` prin
 
 Example: `fastformer train recommendation --train MINDsmall_train --validation MINDsmall_dev --output runs/news`""",
         settings=RecommendationSettings,
+        record={"model": str, "members": int},
         task="fastformer.tasks.recommendation.task:Recommendation",
         presets_file=Path(__file__).with_name("presets.toml"),
         data_help="Folder with MIND's news.tsv and behaviors.tsv, or `builtin`, simulated clicks.",

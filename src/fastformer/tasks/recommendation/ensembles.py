@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fastformer.errors import UserError
-from fastformer.runs.folder import claim_output, writing_run
+from fastformer.runs.folder import claim_output, unharmed, writing_run
 from fastformer.surroundings.files import write_json
 from fastformer.tasks.recommendation.predictor import check_task
 from fastformer.version import __version__
@@ -32,7 +32,7 @@ def ensemble(runs: Sequence[str | Path], output: str | Path) -> Path:
         "members": len(opened),
         "data": {"runs": [str(run.folder) for run in opened]},
     }
-    with writing_run(folder, record) as aside:
+    with unharmed(folder), writing_run(folder, record) as aside:
         for number, run in enumerate(opened):
             shutil.copytree(run.folder, aside / MEMBERS / str(number))
         card = _card([run.folder.name for run in opened], folder.resolve().name)

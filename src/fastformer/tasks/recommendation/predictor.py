@@ -21,7 +21,7 @@ from fastformer.errors import UserError
 from fastformer.runs.folder import Run, open_run
 from fastformer.surroundings.files import writing_aside
 from fastformer.surroundings.machine import tune
-from fastformer.surroundings.progress import progress_bar
+from fastformer.surroundings.progress import progress_bar, say
 from fastformer.tasks.base import Predictor, Service
 from fastformer.tasks.recommendation.articles import Articles, articles_of
 from fastformer.tasks.recommendation.clicks import Clicks
@@ -34,6 +34,7 @@ from fastformer.tasks.recommendation.scoring import encode_news, match_clicks
 
 COUNTING: tuple[Floor, ...] = ("popularity", "co-occurrence")  # floors that stand beside a model
 COUNTS = ("impressions", "without_positive", "one_class")
+PREDICTION = "prediction.txt"  # in a .zip, as the leaderboard of MIND wants it
 _IMPRESSIONS_AT_ONCE, _CANDIDATES_AT_ONCE = 1024, 1 << 20  # of those that come as dictionaries
 
 
@@ -110,11 +111,14 @@ class Ranker(Predictor[RecommendationSettings]):
 
     def wrote(self, path: Path) -> None:
         """Put lines into a .zip beside the file, under the name that the leaderboard wants."""
-        if path.suffix.lower() in TABLES:
+        if path.suffix.lower() in TABLES or not path.is_file():  # a device has nothing beside it
             return
         place = path.with_suffix(".zip")
+        if place.exists() and not _is_prediction(place):
+            say(f"{place}: is there already and holds something else, so the answers are not zipped.")
+            return
         with writing_aside(place) as aside, zipfile.ZipFile(aside, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.write(path, "prediction.txt")
+            archive.write(path, PREDICTION)
 
     def evaluate(self, examples: Clicks | Iterable[dict[str, Any]], options: Any = None) -> dict[str, Any]:
         """AUC, MRR, nDCG@5 and nDCG@10 of impressions with labels, averaged over them.
@@ -248,6 +252,15 @@ class Ensemble(Ranker):
         """Those of its runs, each once."""
         said = [note for member in self.members for note in member.notes()]
         return iter(dict.fromkeys([*said, *super().notes()]))
+
+
+def _is_prediction(path: Path) -> bool:
+    """Whether a .zip holds answers for the leaderboard and nothing else: then new ones may replace it."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.namelist() == [PREDICTION]
+    except (OSError, zipfile.BadZipFile):
+        return False
 
 
 def check_task(run: Run | str | Path) -> Run:

@@ -19,7 +19,7 @@ import numpy as np
 
 from fastformer.data.corpus import builtin_rows, need_libraries
 from fastformer.errors import UserError
-from fastformer.surroundings.files import cache_folder, explain_full_disk
+from fastformer.surroundings.files import cache_folder, explain_full_disk, has_sums, write_sums
 
 USERS = 500
 SPLITS = ("train", "dev", "test")
@@ -54,11 +54,12 @@ def builtin_folder(split: str) -> Path:
     rules = Path(__file__).read_text(encoding="utf-8")  # other rules, other clicks
     key = blake2b(repr((rules, titles)).encode(), digest_size=8).hexdigest()
     folder = cache_folder() / f"simulated-clicks-{key}"
-    if not all((folder / split / name).is_file() for name in ("news.tsv", "behaviors.tsv")):
+    if not has_sums(folder):  # not made yet, or damaged
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as aside:
                 _write(Path(aside), titles, USERS, 0)
+                write_sums(Path(aside))
                 _put_files(Path(aside), folder)
         except OSError as error:
             raise UserError(

@@ -18,7 +18,8 @@ from fastformer.engine.settings import settled
 from fastformer.engine.warm_start import check_word_vectors, warm_start
 from fastformer.errors import UserError
 from fastformer.modeling import FastformerForRecommendation, FimForRecommendation, NewsRecommender
-from fastformer.runs.folder import Run, open_run
+from fastformer.runs.folder import Run
+from fastformer.runs.record import RUN_FILE
 from fastformer.surroundings.progress import say
 from fastformer.tasks.base import Card, Parts, Predictor, Shown, Task
 from fastformer.tasks.recommendation.architectures import build_recommender, check_architecture, encoder_folder
@@ -28,7 +29,7 @@ from fastformer.tasks.recommendation.ensembles import MEMBERS
 from fastformer.tasks.recommendation.examples import ClickExamples, Titles, encode_titles, news_texts
 from fastformer.tasks.recommendation.metrics import METRICS, impression_metrics
 from fastformer.tasks.recommendation.mind import format_quirks, read_mind
-from fastformer.tasks.recommendation.predictor import Ensemble, Ranker
+from fastformer.tasks.recommendation.predictor import Ensemble, Ranker, check_task
 from fastformer.tasks.recommendation.scoring import keep_states, score_clicks
 
 _MOST_HELD_OUT = 5000
@@ -159,7 +160,9 @@ class Recommendation(Task[RecommendationSettings, Parts[RecommendationSettings]]
         """A run, or an ensemble of runs, ready to answer."""
         if "members" not in run.record:
             return super().load(run)
-        members = [open_run(run.folder / MEMBERS / str(number)) for number in range(run.record["members"])]
+        members = [check_task(run.folder / MEMBERS / str(number)) for number in range(run.record["members"])]
+        if len(members) < 2:
+            raise UserError(f"{run.folder / RUN_FILE}: an ensemble of {len(members)} runs; put it together again")
         return Ensemble(run, [self.predictor(Trained.of(one, self.model_class(one.record))) for one in members])
 
     def model_class(self, record: Mapping[str, Any]) -> type[PreTrainedModel]:

@@ -6,13 +6,14 @@ from typing import Self
 
 from fastformer.engine.settings import option, settled
 from fastformer.tasks.base import Declaration, register
-from fastformer.tasks.texts import INIT_HELP, MIXER_HELP, TOKENIZER_HELP, TableSettings
+from fastformer.tasks.texts import INIT_HELP, MEMORY_TOKENS, MIXER_HELP, TOKENIZER_HELP, TableSettings
 
 LANGUAGE_HELP = (
     "A two-letter code. en: words are stemmed for ROUGE; else they are not [default: en, unless more than 1% of the "
     "letters have accents or are of another script]."
 )
 RUN_BEAMS_HELP = "Beam size [default: the run's]."
+MOST_BEAMS, MOST_WRITTEN = 100, 10_000  # what memory has room for
 STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 1000, 4, 15
 
 
@@ -39,9 +40,9 @@ class SummarizationSettings(TableSettings):
     tokenizer: str = option(help=TOKENIZER_HELP)
     init: str | None = option(None, INIT_HELP, place="record")
     copy: bool | None = option(None, "Let it copy words of the article [default: the preset's].")
-    max_length: int = option(help="Cut articles after so many tokens.", least=1)
-    max_summary_length: int = option(help="Most tokens of a summary, its end included.", least=2)
-    beams: int = option(5, "Beam size.", least=1)
+    max_length: int = option(help="Cut articles after so many tokens.", least=1, most=MEMORY_TOKENS)
+    max_summary_length: int = option(help="Most tokens of a summary, its end included.", least=2, most=MOST_WRITTEN)
+    beams: int = option(5, "Beam size.", least=1, most=MOST_BEAMS)
     vocab_size: int
     min_frequency: int = 2
     no_repeat_ngrams: int = 0  # a run of so many words is not written twice (repeats.py); 0: it may be
@@ -67,7 +68,7 @@ class SummarizationSettings(TableSettings):
 class Predicting:
     """Options of `predict`."""
 
-    beams: int | None = option(None, RUN_BEAMS_HELP, least=1)
+    beams: int | None = option(None, RUN_BEAMS_HELP, least=1, most=MOST_BEAMS)
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Evaluating:
     """Options of `evaluate`."""
 
     language: str | None = option(None, "A two-letter code; words are stemmed if it is en [default: the run's].")
-    beams: int | None = option(None, RUN_BEAMS_HELP, least=1)
+    beams: int | None = option(None, RUN_BEAMS_HELP, least=1, most=MOST_BEAMS)
 
 
 @dataclass(frozen=True)
