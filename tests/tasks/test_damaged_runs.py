@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from fastformer.data.opening import reads_once
+from fastformer.engine.word_encoder import open_encoder
 from fastformer.errors import UserError, enough_memory, shortened
 from fastformer.runs.folder import claim_output, open_run, unharmed
 from fastformer.runs.record import read_json
@@ -99,6 +100,8 @@ def test_an_index_of_weights_names_files_of_its_own_folder(copy):
     (copy / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(UserError, match="which is no file of this folder"):
         load(copy)
+    with pytest.raises(UserError, match="which is no file of this folder"):
+        open_encoder(copy)
 
 
 @pytest.mark.parametrize("left", ["", "settings.json", ".settings.json.12-0.saving"])

@@ -243,7 +243,7 @@ def picker(choose: Choose) -> Callable[[str, Any], Record]:
             return
         finally:
             choose(first)
-        if not set(chosen[:-1]) <= set(better):
+        if set(chosen[:-1]) <= record.keys() and not set(chosen[:-1]) <= set(better):
             others = ", ".join(repr(one) for one in better[:-1] if one is not None)
             raise UserError(f"{where}: has {others} and the first row has not; fill it in there, or name the column")
 

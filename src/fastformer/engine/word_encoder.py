@@ -25,6 +25,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from fastformer.data.tokenizers import encode_batch, load_tokenizer
 from fastformer.errors import UserError
+from fastformer.runs.record import check_shards
 from fastformer.surroundings.files import cache_folder, content_hash, writing_aside
 from fastformer.surroundings.machine import tune
 from fastformer.surroundings.progress import progress_bar, quiet_libraries, say
@@ -68,6 +69,7 @@ def open_encoder(folder: Path) -> EncoderFolder:
         pickled = any(home.glob("*.bin")) or any(home.glob("*.pt"))
         reason = "only pickled weights, which can run code" if pickled else "no weights (*.safetensors)"
         raise UserError(f"{folder}: holds {reason}; load it where you trust it and save_pretrained it again")
+    check_shards(home)
     return EncoderFolder(home, pooling, normalize)
 
 

@@ -41,7 +41,7 @@ from fastformer.errors import UserError
 from fastformer.export.onnx_model import OnnxClassifier
 from fastformer.export.session import MODEL_FILE
 from fastformer.modeling import FastformerConfig
-from fastformer.runs.record import RUN_FILE, read_json, read_object, read_record
+from fastformer.runs.record import RUN_FILE, check_shards, read_json, read_object, read_record
 from fastformer.surroundings.files import explain_full_disk, write_json, writing_aside, writing_text
 from fastformer.surroundings.progress import quiet_libraries
 from fastformer.version import __version__
@@ -160,15 +160,6 @@ def open_run(folder: str | Path) -> Run:
             return saved
         raise UserError(f"{folder}: not a run folder (no {RUN_FILE} in it); give the --output of a training") from None
     return Run(folder, record)
-
-
-def check_shards(folder: Path) -> None:
-    """Refuse an index of weights that names files outside its folder: a stranger's folder reads what is in it."""
-    for path in folder.glob("*.index.json"):
-        shards = read_object(path).get("weight_map")
-        for name in shards.values() if isinstance(shards, dict) else ():
-            if not isinstance(name, str) or Path(name).name != name:
-                raise UserError(f"{path}: weight_map names {name!r}, which is no file of this folder; do not use it")
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:

@@ -68,3 +68,12 @@ def read_record(folder: Path) -> dict[str, Any]:
             told = error if isinstance(error, UserError) else f"has no {error.args[0]}"
             raise UserError(f"{path}: {told}; train the run again") from None
     return record
+
+
+def check_shards(folder: Path) -> None:
+    """Refuse an index of weights that names files outside its folder: a stranger's folder reads what is in it."""
+    for path in folder.glob("*.index.json"):
+        shards = read_object(path).get("weight_map")
+        for name in shards.values() if isinstance(shards, dict) else ():
+            if not isinstance(name, str) or Path(name).name != name:
+                raise UserError(f"{path}: weight_map names {name!r}, which is no file of this folder; do not use it")
