@@ -103,7 +103,7 @@ class Run:
             _check_finite(model)
             if model.can_generate():
                 model.generation_config = GenerationConfig.from_pretrained(self.folder)
-                model.generation_config.validate()
+                _check_generation(model.generation_config, self.folder / "generation_config.json", config.vocab_size)
         return model.eval()
 
     def load_weights(self) -> dict[str, Tensor]:
@@ -179,6 +179,34 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
         if wrong is not None:
             raise UserError(f"{folder / 'tokenizer_config.json'}: {name} {wrong}; train the run again")
     tokenizer("a", return_special_tokens_mask=True)  # it does what it is for
+
+
+def _check_generation(settings: GenerationConfig, path: Path, tokens: int) -> None:
+    """Refuse what generation_config.json may say and no beam search can use; transformers checks little of it."""
+    settings.validate()
+    ids = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
+    fields = {
+        **dict.fromkeys(ids, int | list[int] | None),
+        **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens"), list[int] | None),
+        **dict.fromkeys(("num_beams", "max_length", "max_new_tokens", "min_length", "min_new_tokens"), int | None),
+        "no_repeat_ngram_size": int | None,
+        "length_penalty": float | None,
+        "repetition_penalty": float | None,
+        "early_stopping": bool | str | None,
+        "do_sample": bool | None,
+        "use_cache": bool | None,
+        "forced_bos_token_id": int | None,
+        "forced_eos_token_id": int | list[int] | None,
+    }
+    for name, kind in fields.items():
+        value = getattr(settings, name, None)
+        if wrong := problem_with(value, kind):
+            raise UserError(f"{path}: {name} {wrong}; train the run again")
+        numbers = value if isinstance(value, list) else [value] if isinstance(value, int) else []
+        if name.endswith(("_id", "_tokens")) and "new" not in name and any(not 0 <= one < tokens for one in numbers):
+            raise UserError(f"{path}: {name} names a token that the model has not; train the run again")
+    if not 1 <= (settings.num_beams or 1) <= 1000:
+        raise UserError(f"{path}: num_beams is {settings.num_beams}; train the run again")
 
 
 def _check_finite(model: PreTrainedModel) -> None:
