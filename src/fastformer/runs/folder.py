@@ -323,7 +323,8 @@ def what_is_missing(checkpoint: Path) -> str | None:
     """A file without which a checkpoint cannot be continued to the same weights; None if all are there."""
     if not _holds(checkpoint / "trainer_state.json", "best_model_checkpoint"):  # the trainer writes it last
         return "trainer_state.json"
-    parts = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth")
+    states = [path.name for path in checkpoint.glob("rng_state*.pth")]  # of each process, where there were several
+    parts = ("model.safetensors", "optimizer.pt", "scheduler.pt", *(states or ["rng_state.pth"]))
     missing = (name for name in parts if not (checkpoint / name).is_file() or not (checkpoint / name).stat().st_size)
     return next(missing, None)
 

@@ -76,7 +76,7 @@ def _pass_over_damaged(checkpoints: Path) -> None:
 
 def _unreadable(checkpoint: Path) -> str | None:
     """A part of a checkpoint that cannot be loaded; none is ever unpickled into more than tensors and numbers."""
-    for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth"):
+    for name in ("optimizer.pt", "scheduler.pt", *(path.name for path in checkpoint.glob("rng_state*.pth"))):
         try:
             with safe_globals():  # of NumPy's random state
                 torch.load(checkpoint / name, map_location="cpu", weights_only=True)
