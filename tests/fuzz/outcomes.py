@@ -74,9 +74,9 @@ class Runner:
         verbs.load, cli.app = self.before
         gc.unfreeze()
 
-    def _loaded(self, run: Any, show_progress: bool = False) -> Any:
+    def _loaded(self, run: Any, *given: Any, **named: Any) -> Any:
         found = self.predictors.get(os.fspath(getattr(run, "folder", run)))
-        return found or self.before[0](run, show_progress)
+        return found or self.before[0](run, *given, **named)
 
     def run(self, case: Case) -> Outcome:
         """Run a case; one that took too long is run again, for the machine may have been busy."""
