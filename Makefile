@@ -15,7 +15,7 @@ slow-test: .venv/ready  ## Long runs and large inputs
 
 CASES ?= 1000
 SEED ?= 1
-fuzz: .venv/ready  ## Damaged inputs, arguments and run folders for every verb: make fuzz CASES=10000 SEED=1
+fuzz: .venv/ready  ## Damaged inputs, arguments and run folders for the verbs of all tasks: make fuzz CASES=10000 SEED=1
 	$(BIN)/python -m tests.fuzz --cases $(CASES) --seed $(SEED)
 
 reproduce-small: .venv/ready  ## Every table and figure of the paper, small, on the built-in corpus
