@@ -73,7 +73,7 @@ def test_what_goes_to_a_file_is_utf_8_on_every_system(monkeypatch):
 
 
 @pytest.mark.parametrize("module", ["typer", "fastformer.cli.train", "torch"])
-def test_control_c_during_imports_is_one_line(module, tmp_path):
+def test_control_c_during_imports_is_one_line(module, run_folder):  # noqa: F811
     code = f"""
 import signal, sys
 class Press:
@@ -81,7 +81,7 @@ class Press:
         if name == {module!r}:
             signal.raise_signal(signal.SIGINT)
 sys.meta_path.insert(0, Press())
-sys.argv = ["fastformer", "predict", {str(tmp_path)!r}]
+sys.argv = ["fastformer", "predict", {str(run_folder)!r}]
 from fastformer.cli import main
 main()
 """
@@ -233,7 +233,7 @@ class TestMistakes:
         arguments = ("train", "classification", "--train", tmp_path / "typo.csv", "--output", mine, "--overwrite")
         self.check(fastformer(*arguments), "not a run folder")
         assert (mine / "checkpoints" / "best.pt").read_text() == "precious"
-        self.check(fastformer("predict", run_folder, files["test"], "--output", mine), "is a folder")
+        self.check(fastformer("predict", run_folder, files["test"], "--output", mine), "no answers of ours")
         predict = ("predict", run_folder, files["test"], "--output")
         self.check(fastformer(*predict, mine / "no" / "x.jsonl"), "cannot be written")
         self.check(fastformer(*predict, mine / "x.xlsx"), "end it in one of .jsonl")

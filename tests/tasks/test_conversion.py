@@ -107,7 +107,7 @@ def test_validation_scores_are_not_of_the_rows_that_gave_the_temperature(source,
     """Each half of the validation rows is scored with the temperature of the other half."""
     seen = []
 
-    def heat(space, logits, labels):
+    def heat(space, logits, labels, weights=None):
         seen.append((logits, labels))
         return 1.0 + len(seen)  # all rows 2; the rows 1, 3, … 3; the rows 0, 2, … 4
 

@@ -173,6 +173,9 @@ def _opened(run: Run | Predictor | str | Path) -> Run | Predictor:
     return run if isinstance(run, Run | Predictor) else open_run(run)
 
 
+_OF_READING = frozenset({"text_column", "label_column", "separator", "header", "strict"})
+
+
 def evaluate(
     run: Run | Predictor | str | Path,
     source: Any,
@@ -183,6 +186,9 @@ def evaluate(
     **options: Any,
 ) -> dict[str, Any]:
     """Score a run on labelled data; options are those of `score`."""
+    run = _opened(run)
+    own = {name: value for name, value in options.items() if name not in _OF_READING}
+    options_for(run.task, "evaluating", own)  # a wrong one is told before the model is loaded
     predictor = load(run, show_progress, device=device, dtype=dtype)
     trained_on = predictor.trained.record.get("data", {}).get("train")
     if isinstance(source, str | Path) and isinstance(trained_on, str) and _same_file(source, trained_on):
