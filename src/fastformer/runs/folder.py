@@ -288,6 +288,17 @@ def holds_anything(folder: Path) -> bool:
     return folder.is_dir() and any(path.name != _ASIDE for path in folder.iterdir())
 
 
+def remove_checkpoints(checkpoints: Path) -> None:
+    """Delete the folder. What says that it is ours goes last: a process that is killed leaves nothing in the way."""
+    with suppress(OSError):
+        for path in checkpoints.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != CHECKPOINT_MARK:
+                path.unlink()
+    shutil.rmtree(checkpoints, ignore_errors=True)
+
+
 def _is_ours(checkpoints: Path) -> bool:
     """Whether a training made this folder: it says so, or it was killed before it could say anything."""
     if _holds(checkpoints / CHECKPOINT_MARK, "fastformer"):
@@ -344,7 +355,7 @@ def unharmed(folder: Path) -> Iterator[None]:
             yield
         except BaseException:
             if last_complete_checkpoint(folder / CHECKPOINTS) is None:
-                shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+                remove_checkpoints(folder / CHECKPOINTS)
                 if made:
                     with suppress(OSError):  # what was saved before it failed stays
                         folder.rmdir()
@@ -391,7 +402,7 @@ def save_run(
         write_json(aside / "metrics.json", metrics)
         for name, table in (tables or {}).items():
             parquet.write_table(table, aside / f"{name}.parquet")
-    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+    remove_checkpoints(folder / CHECKPOINTS)
 
 
 def _in_half_where_exact(weights: dict[str, Tensor]) -> dict[str, Tensor]:

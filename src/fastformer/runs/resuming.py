@@ -14,7 +14,13 @@ from safetensors import SafetensorError, safe_open
 from transformers.trainer_pt_utils import safe_globals
 
 from fastformer.errors import UserError
-from fastformer.runs.folder import CHECKPOINT_MARK, checkpoints_of, last_complete_checkpoint, what_is_missing
+from fastformer.runs.folder import (
+    CHECKPOINT_MARK,
+    checkpoints_of,
+    last_complete_checkpoint,
+    remove_checkpoints,
+    what_is_missing,
+)
 from fastformer.runs.record import read_json, read_object
 from fastformer.surroundings import ranks
 from fastformer.surroundings.files import write_json, writing_aside
@@ -49,7 +55,7 @@ def begin(checkpoints: Path, settings: dict[str, Any], resume: bool) -> bool:
     if resume:
         _check_same_settings(checkpoints, settings)
         return True
-    shutil.rmtree(checkpoints, ignore_errors=True)
+    remove_checkpoints(checkpoints)
     checkpoints.mkdir(parents=True)
     with writing_aside(checkpoints / CHECKPOINT_MARK) as aside:  # half of it would not say whose folder this is
         write_json(aside, {"fastformer": __version__, **settings})
