@@ -203,7 +203,7 @@ def test_labels_and_several_files_are_no_obstacle(source, tmp_path):
 def test_a_classifier_starts_from_it(run, tmp_path):
     rows = [(f"a {colour} {animal}", animal) for colour in COLOURS for animal in ANIMALS[:2]] * 3
     table = write_csv(tmp_path / "table.csv", rows)
-    options = {"init": str(run), "epochs": 1, "learning_rate": 1e-12, **quiet}
+    options = {"init": str(run), "epochs": 1, "learning_rate": 1e-9, **quiet}
     verbs.train("classification", table, output=tmp_path / "run", **options)
     before, after = (load_file(folder / "model.safetensors") for folder in (run, tmp_path / "run"))
     shared = [name for name in before if name.startswith("fastformer.")]

@@ -41,7 +41,7 @@ from ..conftest import write_jsonl
 from .conftest import TINY, make_documents, train
 
 quiet = {"show_progress": False}
-still = {"preset": TINY, "epochs": 1, "learning_rate": 1e-12, **quiet}  # the weights stay where they start
+still = {"preset": TINY, "epochs": 1, "learning_rate": 1e-9, **quiet}  # the weights stay where they start
 
 
 def run_cli(monkeypatch, capsys, *arguments: str) -> tuple[int, str, str]:
