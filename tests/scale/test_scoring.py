@@ -1,7 +1,6 @@
 """Many files with one command: the answers of one file at a time, nothing twice, nothing half."""
 
 import json
-import multiprocessing
 import os
 import pickle
 import signal
@@ -90,16 +89,16 @@ def test_processes_give_the_same_and_one_that_is_killed_is_replaced(run, source,
                 writer = os.open(stuck.source, os.O_WRONLY | os.O_NONBLOCK)  # fails unless somebody reads
             except OSError:
                 continue
-            reader = None
-            while reader is None:
-                reader = next((child.pid for child in multiprocessing.active_children() if reads(child.pid)), None)
-            os.kill(reader, signal.SIGKILL)
-            killed.append(reader)
+            while not (readers := [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if reads(pid)]):
+                pass
+            os.kill(readers[0], signal.SIGKILL)
+            killed.append(readers[0])
             os.close(writer)
 
     def reads(pid: int) -> bool:
-        with suppress(OSError):
-            return any(os.path.realpath(fd) == stuck.source for fd in Path(f"/proc/{pid}/fd").iterdir())
+        with suppress(OSError):  # it has ended meanwhile
+            opened = (os.path.realpath(fd) for fd in Path(f"/proc/{pid}/fd").iterdir())
+            return pid != os.getpid() and stuck.source in opened
         return False
 
     threading.Thread(target=kill_who_waits, daemon=True).start()
