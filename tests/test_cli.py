@@ -76,6 +76,7 @@ def test_what_goes_to_a_file_is_utf_8_on_every_system(monkeypatch):
 def test_control_c_during_imports_is_one_line(module, run_folder):  # noqa: F811
     code = f"""
 import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background may have been told to ignore it
 class Press:
     def find_spec(self, name, *more):
         if name == {module!r}:

@@ -218,9 +218,12 @@ class TestTraining:
         assert get_task("classification").settings(preset) == training.settings
 
     def test_an_interrupted_one_goes_on(self, training, place):
-        (place / "checkpoints" / "steps" / "checkpoint-4").mkdir(parents=True)
-        state = place / "checkpoints" / "steps" / "checkpoint-4" / "trainer_state.json"
-        state.write_text('{"best_model_checkpoint": null}')
+        checkpoint = place / "checkpoints" / "steps" / "checkpoint-4"
+        checkpoint.mkdir(parents=True)
+        for part in ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth"):
+            (checkpoint / part).write_text("a part")
+        assert "--resume" not in training.next_command(place).arguments
+        write_json(checkpoint / "trainer_state.json", {"best_model_checkpoint": None})
         assert "--resume" in training.next_command(place).arguments
 
     def test_then_it_answers_and_is_scored_if_it_was_not(self, training, place):

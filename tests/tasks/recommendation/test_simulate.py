@@ -76,7 +76,7 @@ def test_what_another_process_reads_is_not_deleted(tmp_path, monkeypatch):
     monkeypatch.setattr(simulate, "_write", write_slowly)
     folder = simulate.builtin_folder("dev").parent
     assert folder == others[0]
-    assert sorted(path.name for path in folder.iterdir()) == ["dev", "mark", "test", "train"]
+    assert sorted(path.name for path in folder.iterdir()) == ["dev", "mark", "sums.json", "test", "train"]
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == [folder.name]
 
 
