@@ -100,6 +100,17 @@ def test_rerank_puts_the_same_text_first(client):
     assert [one["score"] for one in found] == sorted((one["score"] for one in found), reverse=True)
 
 
+def test_rerank_finds_what_one_passage_of_a_long_text_says(client):
+    long = "the hammer and a saw " * 100
+    texts = ["a cat " * 60, f"{long} {TEXTS[1]} {long}", long]
+    found = client.post("/rerank", json={"query": TEXTS[1], "texts": texts, "return_text": True}).json()
+    scores = {one["index"]: one["score"] for one in found}
+    assert scores[1] > scores[2]
+    assert TEXTS[1] in next(one["passage"] for one in found if one["index"] == 1)
+    many = {"query": "a", "texts": ["the cat and a dog " * 12_000]}  # more passages than one request may have texts
+    assert len(client.post("/rerank", json=many).json()) == 1
+
+
 def test_tokens_stand_where_they_are_said_to(client):
     text = "The soup,  with bread"
     [found] = client.post("/tokenize", json={"inputs": text}).json()

@@ -12,6 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from fastformer import FastformerConfig, FastformerModel, TextEncoder
+from fastformer.data.passages import passages_of
 from fastformer.data.tables import read_rows
 from fastformer.engine.warm_start import check_word_vectors, kind_of
 from fastformer.engine.word_encoder import open_encoder, word_vectors
@@ -22,7 +23,6 @@ from fastformer.tasks.encoder.overlaps import SeenTexts
 from fastformer.tasks.encoder.pieces import SHARES, Piece, pieces_of, shuffled_pieces
 from fastformer.tasks.encoder.predictor import similarity_scores
 from fastformer.tasks.encoder.teacher import Teacher, TeacherVectors
-from fastformer.tasks.encoder.text_encoder import passages_of
 from fastformer.tasks.verbs import train
 
 from .conftest import make_rows, save_teacher, write_csv, write_jsonl

@@ -22,6 +22,7 @@ from fastformer.bench.comparing import write_json_aside
 from fastformer.bench.measuring import describe_machine, measuring
 from fastformer.data.glove import load_glove
 from fastformer.data.objects import read_objects
+from fastformer.data.passages import passages_of
 from fastformer.data.tables import read_rows
 from fastformer.engine.word_encoder import open_encoder
 from fastformer.errors import UserError
@@ -30,7 +31,7 @@ from fastformer.tasks.classification.minilm import static_encoder
 from fastformer.tasks.encoder.predictor import similarity_scores
 from fastformer.tasks.encoder.task import ScoredPairs
 from fastformer.tasks.encoder.teacher import Teacher, default_teacher
-from fastformer.tasks.encoder.text_encoder import TextEncoder, passages_of
+from fastformer.tasks.encoder.text_encoder import TextEncoder
 
 Encode = Callable[[Sequence[str]], np.ndarray]
 LENGTHS = (32, 512, 4096, 65_536)

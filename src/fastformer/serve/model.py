@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fastformer.data.passages import best_passages, passages_of
 from fastformer.data.tokenizers import encode_batch
 from fastformer.errors import UserError
 from fastformer.runs.folder import open_run
@@ -119,7 +120,20 @@ class ServedModel:
         """A vector per input."""
         self.check(inputs)
         await self._check_lengths(inputs, truncate)
+        return await self._vectors(inputs)
 
+    async def nearest_passages(
+        self, query: str, texts: Sequence[str], truncate: bool | None = None
+    ) -> list[tuple[float, str]]:
+        """Of each text the passage nearest to a query, after the cosine of the angle between their vectors."""
+        self.check([query, *texts])
+        passages = await asyncio.to_thread(lambda: [passages_of(text) for text in texts])
+        read = [query, *(passage for some in passages for passage in some)]
+        await self._check_lengths(read, truncate)
+        found = unit(np.stack(await self._vectors(read)).astype(np.float64))
+        return list(best_passages(passages, found[1:] @ found[0]))
+
+    async def _vectors(self, inputs: Sequence[Example]) -> list[np.ndarray]:
         def run(examples: list[Any]) -> list[np.ndarray]:
             return list(self.predictor.vectors(examples))
 
@@ -201,6 +215,12 @@ class ServedModel:
                     f"input {number} has {length:,} tokens, and the model reads {self.longest:,}; "
                     'shorten it, or send "truncate": true'
                 )
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """Vectors of length 1; one of zeros stays what it is."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.where(lengths > 0, lengths, 1)
 
 
 def columns_of(inputs: Sequence[Example]) -> Hashable:

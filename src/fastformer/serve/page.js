@@ -404,10 +404,10 @@ panels.search = (root, model) => {
     const body = { query: query.value, texts, return_text: true, truncate: true };
     const found = await (await patiently(state, model.path("rerank"), body, signal)).json();
     results.classList.remove("stale");
-    results.replaceChildren(...found.slice(0, 20).map(({ text, score, index }) => make("li", {},
-      make("span", {}, text.length > 400 ? `${text.slice(0, 400)}…` : text, " ", make("small", {}, `text ${index + 1}`)),
+    results.replaceChildren(...found.slice(0, 20).map(({ passage, score, index }) => make("li", {},
+      make("span", {}, passage, " ", make("small", {}, `text ${index + 1}`)),
       make("span", { className: "number", title: "cosine" }, score.toFixed(3)))));
-    say(state, "", `The nearest of ${count(texts.length, "text")} first; the number is the cosine with the query.`);
+    say(state, "", `The nearest of ${count(texts.length, "text")} first, each by its nearest passage; the number is the cosine with the query.`);
   });
   form.addEventListener("input", debounced(search, 500));
   form.addEventListener("submit", (event) => { event.preventDefault(); search(); });

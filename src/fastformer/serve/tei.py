@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from fastformer.data.spans import place_tokens
 from fastformer.errors import UserError
 from fastformer.serve.failures import invalid
-from fastformer.serve.model import Example, ServedModel
+from fastformer.serve.model import Example, ServedModel, unit
 from fastformer.version import __version__
 
 _LABELS = "probabilities"  # of an answer, where it chooses among labels
@@ -112,12 +112,6 @@ async def embed(model: ServedModel, inputs: Any, truncate: bool | None, normaliz
     """The vectors of some inputs (inputs, width)."""
     vectors = np.stack(await model.vectors(as_list(inputs)[0], truncate)).astype(np.float32)
     return unit(vectors) if normalize else vectors
-
-
-def unit(vectors: np.ndarray) -> np.ndarray:
-    """Vectors of length 1; one of zeros stays what it is."""
-    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return vectors / np.where(lengths > 0, lengths, 1)
 
 
 def tokens(model: ServedModel, texts: Sequence[str], special: bool) -> list[list[dict[str, Any]]]:
@@ -218,13 +212,16 @@ def routes(model: ServedModel) -> APIRouter:
         async def rerank_route(
             body: Annotated[Rerank, Body(openapi_examples={"one": {"value": query}})],
         ) -> list[dict[str, Any]]:
-            """The texts' numbers, the nearest to the query first: the cosine of the angle between their vectors."""
-            found = unit(np.stack(await model.vectors([body.query, *body.texts], body.truncate)).astype(np.float64))
-            scores = found[1:] @ found[0]
+            """The texts' numbers, the nearest to the query first: the cosine of the angle between their vectors.
+
+            A text of more than 100 words is as near as the nearest of its passages of so many words. That `passage`
+            comes along where the text does.
+            """
+            found = enumerate(await model.nearest_passages(body.query, body.texts, body.truncate))
             return [
-                {"index": index, "score": float(scores[index])}
-                | ({"text": body.texts[index]} if body.return_text else {})
-                for index in np.argsort(-scores, kind="stable").tolist()
+                {"index": index, "score": score}
+                | ({"text": body.texts[index], "passage": passage} if body.return_text else {})
+                for index, (score, passage) in sorted(found, key=lambda one: -one[1][0])
             ]
 
     @router.post("/tokenize", summary="Tokens of texts", response_model=None)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 
+from fastformer.data.passages import best_passages, passages_of
 from fastformer.engine.inference import chunks
 from fastformer.errors import UserError
 from fastformer.runs.folder import open_run
@@ -22,9 +23,6 @@ from fastformer.tasks.base import load_run
 from fastformer.tasks.encoder.predictor import EncoderPredictor
 
 BASE = "base"
-
-
-PASSAGE_WORDS = 100  # a mean over more says what a text is about, not what one of its paragraphs says
 
 
 class Found(NamedTuple):
@@ -90,9 +88,8 @@ class TextEncoder(TransformerMixin, BaseEstimator):
         for chunk in chunks(_checked(texts)):
             passages = [passages_of(text) for text in chunk]
             scores = self.encode([passage for some in passages for passage in some]) @ wanted
-            for text, some in zip(chunk, passages, strict=True):
-                here, scores = scores[: len(some)], scores[len(some) :]
-                best.append((float(here.max()), -place, text, some[int(here.argmax())]))
+            for text, (score, passage) in zip(chunk, best_passages(passages, scores), strict=True):
+                best.append((score, -place, text, passage))
                 place += 1
             best = heapq.nlargest(top, best)
         return [Found(-minus, score, text, passage) for score, minus, text, passage in best]
@@ -137,15 +134,6 @@ class TextEncoder(TransformerMixin, BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
-
-
-def passages_of(text: str) -> list[str]:
-    """A text in windows of PASSAGE_WORDS words, each with half of the one before; as it is if it has no more words."""
-    words = text.split()
-    if len(words) <= PASSAGE_WORDS:
-        return [text]
-    half = PASSAGE_WORDS // 2
-    return [" ".join(words[start : start + PASSAGE_WORDS]) for start in range(0, len(words) - half, half)]
 
 
 def _checked(texts: Iterable[str]) -> Iterator[str]:
