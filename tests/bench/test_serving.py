@@ -35,4 +35,4 @@ def test_every_row_is_measured(tmp_path):
     assert set(result["twice_the_capacity"]["statuses"]) <= {"200", "429"}
     assert "wrong" not in result["twice_the_capacity"]["looked_at"]
     assert result["twice_the_capacity"]["answers_afterwards"]
-    assert (tmp_path / "out" / "serving.json").exists()
+    assert all((tmp_path / "out" / name).stat().st_size for name in ("serving.json", "serving.png"))

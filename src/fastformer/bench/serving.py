@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from fastformer.bench.measuring import describe_machine, measuring, result_folder
+from fastformer.bench.serving_plot import plot_serving
 from fastformer.data.corpus import builtin_rows
 from fastformer.errors import UserError
 from fastformer.runs.folder import Run
@@ -35,6 +36,7 @@ TEXTS = 256  # different ones, in turn
 _ALONE = ("--batch-tokens", "1", "--wait", "0")
 _CROWD = 1024  # clients at twice what it can: more than may wait, so that some are refused
 _QUANTILES = (50, 95, 99)
+_MEMORY_POINTS = 20  # of its memory in the report, from first to last
 # wrk sends these texts in turn, and says what it found as JSON.
 _SCRIPT = """
 local bodies, place = {}, 0
@@ -64,7 +66,7 @@ def serving(
     threads: int | None = None,
     show_progress: bool = True,
 ) -> dict[str, Any]:
-    """Measure a run that takes texts; with `output` the numbers go to serving.json there."""
+    """Measure a run that takes texts; with `output` serving.json there has the numbers, serving.png the picture."""
     for tool in ("wrk", "hey"):
         if shutil.which(tool) is None:
             raise UserError(f"{tool} is not installed; run: apt-get install {tool}")
@@ -112,7 +114,9 @@ def serving(
             "machine": describe_machine(used),
         }
     if output is not None:
-        write_json(result_folder(output) / "serving.json", result)
+        folder = result_folder(output)
+        write_json(folder / "serving.json", result)
+        plot_serving(result, folder / "serving.png")
     return result
 
 
@@ -210,8 +214,7 @@ def _overload(
         **found,
         "seconds": seconds,
         "looked_at": dict(seen),
-        "megabytes_at_first": memory[0] if memory else None,
-        "megabytes_at_last": memory[-1] if memory else None,
+        "megabytes": memory[:: max(1, len(memory) // _MEMORY_POINTS)],
         "answers_afterwards": after[0] == 200 and _same(after[1], expected),
     }
 

@@ -291,7 +291,9 @@ def bench_suite(
 @bench_app.command("serving", hidden=True)  # for developers
 def bench_serving(
     run: RunFolder,
-    output: Annotated[Path | None, typer.Option(help="Folder for serving.json [default: only print].")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder for serving.json and serving.png [default: only print].")
+    ] = None,
     seconds: Annotated[float, typer.Option(min=1, help="Seconds of each measurement.")] = 10,
     overload_seconds: Annotated[float, typer.Option(min=1, help="Seconds at twice what it can.")] = 60,
     threads: Threads = None,
