@@ -395,6 +395,15 @@ class TestBlend:
         right = (found(channel, encoder).argmax(axis=1) == self.labels).mean()
         assert right > (channel.argmax(axis=1) == self.labels).mean() + 0.05
 
+    def test_a_small_gain_is_heard_where_many_texts_tell_of_it(self):
+        labels = np.random.default_rng(0).integers(3, size=8000)
+        noise = np.random.default_rng(1).normal(size=(2, len(labels), 3))
+        channel, encoder = (np.eye(3)[labels] * [[[2.0]], [[0.5]]] + noise).astype(np.float32)
+        many = Unseen(LETTERS, channel, encoder, labels, usual=2.0)
+        few = Unseen(LETTERS, channel[:100], encoder[:100], labels[:100], usual=2.0)
+        assert many.blend().encoder > 0
+        assert few.blend().encoder == 0
+
     def test_probabilities_mean_what_they_say(self):
         channel, encoder = self.scores(1, 3.0), self.scores(2, 3.0)
         channel, encoder = channel / 10, encoder * 7

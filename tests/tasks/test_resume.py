@@ -73,7 +73,7 @@ def test_resumed_training_ends_with_the_same_weights(files, tmp_path, stop_after
 def test_the_second_training_resumes_too(files, tmp_path, stop_after, monkeypatch):
     """Where the encoder is heard and the texts are few, it is trained once more, on the held-out texts too."""
     monkeypatch.setattr(stacking, "SURE", -1e9)
-    monkeypatch.setattr(stacking, "WORTH", -1.0)
+    monkeypatch.setattr(stacking, "WORTH", -1e9)
     train(files["train"], output=tmp_path / "whole", **quiet)
     heard = json.loads((tmp_path / "whole" / "metrics.json").read_text())["ngrams"]
     assert heard["weights"]["encoder"] > 0
@@ -82,7 +82,7 @@ def test_the_second_training_resumes_too(files, tmp_path, stop_after, monkeypatc
         train(files["train"], output=tmp_path / "parts", **quiet)
     monkeypatch.undo()
     monkeypatch.setattr(stacking, "SURE", -1e9)
-    monkeypatch.setattr(stacking, "WORTH", -1.0)
+    monkeypatch.setattr(stacking, "WORTH", -1e9)
     train(files["train"], output=tmp_path / "parts", resume=True, **quiet)
     whole, parts = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "parts"))
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
