@@ -1,6 +1,7 @@
 """Texts without labels: the n-gram channel learns which words go together; where that is no better, nothing changes."""
 
 import json
+from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ from fastformer import TextClassifier
 from fastformer.data.batches import EncodedTexts, Joined, Subset
 from fastformer.errors import Interrupted, UserError
 from fastformer.tasks import verbs
-from fastformer.tasks.classification import ngrams
+from fastformer.tasks.classification import channel, ngrams
 from fastformer.tasks.classification.channel import fit_channel, outputs_of
 from fastformer.tasks.classification.data import LabelSpace
 from tests.tasks.conftest import make_rows, write_csv, write_jsonl
@@ -48,14 +49,23 @@ def texts(count: int, seed: int, topic_words: int = 3, mixed: bool = False) -> S
 def fit(unlabelled: EncodedTexts | None, everything: bool = False):
     labelled = texts(140, 0)
     training, held_out = Subset(labelled.texts, np.arange(80)), Subset(labelled.texts, np.arange(80, 140))
-    encoder = np.zeros((60, 2), np.float32)
-    whole = labelled if everything else None
-    return fit_channel(TOKENIZER, SIZE, TOPICS, training, held_out, whole, unlabelled, encoder, 0, False)
+    return fit_channel(
+        tokenizer=TOKENIZER,
+        vocab_size=SIZE,
+        space=TOPICS,
+        training=training,
+        held_out=held_out,
+        everything=labelled if everything else None,
+        unlabelled=unlabelled,
+        encoder=np.zeros((60, 2), np.float32),
+        seed=0,
+        show_progress=False,
+    )
 
 
-def accuracy(channel) -> float:
+def accuracy(fitted) -> float:
     test = texts(400, 1)
-    scores = outputs_of(test, 0, lambda input_ids, attention_mask: channel(input_ids, attention_mask.bool()))
+    scores = outputs_of(test, 0, lambda input_ids, attention_mask: fitted(input_ids, attention_mask.bool()))
     return float((scores.argmax(axis=1) == test.labels).mean())
 
 
@@ -69,6 +79,24 @@ def test_words_that_go_together_in_unlabelled_texts_are_learned(everything):
     assert told["with"]["value"] > told["without"]["value"]
     assert accuracy(with_them.channel) > accuracy(without.channel) + 0.05
     assert "unlabelled" not in without.told
+
+
+@pytest.mark.parametrize("crossed", [True, False])
+@pytest.mark.parametrize("everything", [False, True])
+def test_the_bar_ends_where_it_said(everything, crossed, monkeypatch):
+    seen: list[tuple[int, list[int]]] = []
+
+    @contextmanager
+    def watched(title, total, show):
+        seen.append((total, steps := []))
+        yield steps.append
+
+    monkeypatch.setattr(channel, "progress_bar", watched)
+    if not crossed:
+        monkeypatch.setattr(ngrams, "CROSSED_TEXTS", 1)
+    fit(None, everything)
+    [(total, steps)] = seen
+    assert sum(steps) == total
 
 
 def test_useless_unlabelled_texts_change_nothing():

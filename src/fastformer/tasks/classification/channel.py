@@ -1,7 +1,7 @@
 """The n-gram channel of a trained classifier: chosen, fitted, and given its weight beside the encoder."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,7 @@ class Stacked:
 
 
 def fit_channel(
+    *,
     tokenizer: PreTrainedTokenizerBase,
     vocab_size: int,
     space: LabelSpace,
@@ -75,57 +76,31 @@ def fit_channel(
     meanings = None
     if known is not None and not ngrams.are_long(labelled):
         meanings = known.of([word.strip() if word.startswith(" ") else "" for word in words])  # of whole words
-
-    def that_fit(texts: Subset) -> Subset:
-        chosen = ngrams.that_fit(texts, seed)
-        if len(chosen) < len(texts) and show_progress:
-            say(f"The n-gram channel is fitted to {len(chosen):,} of the {len(texts):,} texts, for their memory.")
-        return Subset(texts.texts, texts.indices[chosen])
-
-    def features(texts: Subset, further: Subset | None) -> ngrams.Features:
-        if further is None:
-            found = ngrams.Features(texts, words, ngrams.pair_buckets(labelled, space.size), meanings)
-        else:
-            found = ngrams.Features(
-                Joined(texts, further), words, ngrams.pair_buckets(Joined(labelled, further), space.size), meanings
-            ).along(ngrams.DIRECTIONS, seed, len(texts))
-        found.weights = texts.weights
-        return found
-
-    def fitted(found: ngrams.Features, labels: np.ndarray, choice: ngrams.Choice) -> NgramChannel:
-        found = found.louder(choice.loudness)
-        channel = NgramChannel(vocab_size, found.buckets, space.size, meanings=found.meanings is not None)
-        found.fill(channel, ngrams.fit_machines(found, labels, space.size, choice.C))
-        advance(1)
-        return channel
-
-    def attempt(further: Subset | None) -> tuple[NgramChannel, ngrams.Choice, np.ndarray]:
-        """A channel fitted to `some` texts, and scores of the texts that it is judged by, which it has not seen."""
-        found = features(some, further)
-        choice = ngrams.choose(found, some.labels, space.size, seed, advance)
-        channel = fitted(found, some.labels, choice)
-        if crossed:
-            found = found.louder(choice.loudness)
-            scores = ngrams.cross_fit(found, some.labels, space.size, choice.C, ngrams.FOLDS, seed)
-            advance(1)
-            return channel, choice, scores[order]
-        scores = outputs_of(
-            held_out,
-            tokenizer.pad_token_id,
-            lambda input_ids, attention_mask: channel(input_ids, attention_mask.bool()),
-        )
-        return channel, choice, scores
-
-    some = that_fit(training if everything is None or len(everything) > ngrams.CROSSED_TEXTS else everything)
+    fitter = _Fitter(words, meanings, space, labelled, seed, show_progress)
+    some = fitter.that_fit(training if everything is None or len(everything) > ngrams.CROSSED_TEXTS else everything)
     crossed = everything is not None and len(some) == len(everything)
     order = np.concatenate([held_out.indices, training.indices]) if crossed else np.arange(len(held_out))
     # First those that the encoder speaks of.
     judged = Subset(everything.texts, everything.indices[order]) if everything is not None and crossed else held_out
     labels = judged.labels
+
+    def attempt(further: Subset | None) -> tuple[NgramChannel, ngrams.Choice, np.ndarray]:
+        """A channel fitted to `some` texts, and scores of the texts that it is judged by, which it has not seen."""
+        found = fitter.features(some, further)
+        choice = ngrams.choose(found, some.labels, space.size, seed, fitter.advance)
+        channel = fitter.fit(found, some.labels, choice)
+        if crossed:
+            return channel, choice, fitter.cross_fit(found, some.labels, choice)[order]
+
+        def scored(input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+            return channel(input_ids, attention_mask.bool())
+
+        return channel, choice, outputs_of(held_out, tokenizer.pad_token_id, scored)
+
     attempts = 1 if unlabelled is None else 2
-    tries = len(ngrams.GRID) + (0 if meanings is None else len(ngrams.LOUDNESSES) - 1)
-    steps = attempts * (tries + 1) + (attempts if crossed else 1)
-    with progress_bar("Fitting n-grams", total=steps, show=show_progress) as advance, torch.no_grad():
+    last = everything is not None and not crossed  # the held-out texts have served: then learn from them too
+    steps = attempts * (fitter.tries + 1 + crossed) + last
+    with progress_bar("Fitting n-grams", total=steps, show=show_progress) as fitter.advance, torch.no_grad():
         further = None
         channel, choice, scores = attempt(None)
         helped: dict[str, Any] = {}
@@ -139,16 +114,68 @@ def fit_channel(
                 channel, choice, scores = rival
             else:
                 further = None
-        if everything is not None and not crossed:  # the held-out texts have served: now learn from them too
-            some = that_fit(everything)
+        if everything is not None and last:
+            some = fitter.that_fit(everything)
             if unlabelled is not None and further is not None:
                 further = ngrams.beside(some, Subset(unlabelled, np.arange(len(unlabelled))), seed)
-            channel = fitted(features(some, further), some.labels, choice)
+            channel = fitter.fit(fitter.features(some, further), some.labels, choice)
     usual = loudness(space, choice.scores, choice.labels)
     unseen = Unseen(space, scores, encoder, labels, usual, balanced, judged.weights)
     chosen, logits = unseen.blend(), unseen.cross_blended()
     about = {"C": choice.C, "meanings": choice.loudness, "tried": choice.tried, "weights": asdict(chosen), **helped}
     return Stacked(channel, chosen, logits, about)
+
+
+@dataclass
+class _Fitter:
+    """Makes features of texts and fits channels to them, one like the other; `advance` hears of every fit."""
+
+    words: list[str]
+    meanings: np.ndarray | None  # words, width
+    space: LabelSpace
+    labelled: Subset  # all texts with labels, which say how large the table of pairs is
+    seed: int
+    show_progress: bool
+    advance: Callable[[int], None] = field(init=False)
+
+    @property
+    def tries(self) -> int:
+        """How many settings `ngrams.choose` tries."""
+        return len(ngrams.GRID) + (0 if self.meanings is None else len(ngrams.LOUDNESSES) - 1)
+
+    def that_fit(self, texts: Subset) -> Subset:
+        """As many of the texts as memory has room for."""
+        chosen = ngrams.that_fit(texts, self.seed)
+        if len(chosen) < len(texts) and self.show_progress:
+            say(f"The n-gram channel is fitted to {len(chosen):,} of the {len(texts):,} texts, for their memory.")
+        return Subset(texts.texts, texts.indices[chosen])
+
+    def features(self, texts: Subset, further: Subset | None) -> ngrams.Features:
+        """Features of texts; with `further` ones, also their places along directions in which all of them differ."""
+        classes = self.space.size
+        if further is None:
+            found = ngrams.Features(texts, self.words, ngrams.pair_buckets(self.labelled, classes), self.meanings)
+        else:
+            buckets = ngrams.pair_buckets(Joined(self.labelled, further), classes)
+            found = ngrams.Features(Joined(texts, further), self.words, buckets, self.meanings)
+            found = found.along(ngrams.DIRECTIONS, self.seed, len(texts))
+        found.weights = texts.weights
+        return found
+
+    def fit(self, found: ngrams.Features, labels: np.ndarray, choice: ngrams.Choice) -> NgramChannel:
+        """A channel of these features."""
+        found = found.louder(choice.loudness)
+        channel = NgramChannel(len(self.words), found.buckets, self.space.size, meanings=found.meanings is not None)
+        found.fill(channel, ngrams.fit_machines(found, labels, self.space.size, choice.C))
+        self.advance(1)
+        return channel
+
+    def cross_fit(self, found: ngrams.Features, labels: np.ndarray, choice: ngrams.Choice) -> np.ndarray:
+        """Scores of the same texts by machines that have not seen them."""
+        found = found.louder(choice.loudness)
+        scores = ngrams.cross_fit(found, labels, self.space.size, choice.C, ngrams.FOLDS, self.seed)
+        self.advance(1)
+        return scores
 
 
 def _compare(

@@ -154,18 +154,18 @@ class Classification(Task[ClassificationSettings, ClassificationParts]):
         Where the texts are few and the encoder is heard, it learns once more, from the held-out ones too.
         """
         stacked = fit_channel(
-            parts.tokenizer,
-            model.config.vocab_size,
-            parts.space,
-            parts.training,
-            parts.validating,
-            parts.everything,
-            parts.unlabelled,
-            logits,
-            parts.settings.training.seed,
-            workspace.show,
-            parts.settings.class_weight == "balanced",
-            parts.known,
+            tokenizer=parts.tokenizer,
+            vocab_size=model.config.vocab_size,
+            space=parts.space,
+            training=parts.training,
+            held_out=parts.validating,
+            everything=parts.everything,
+            unlabelled=parts.unlabelled,
+            encoder=logits,
+            seed=parts.settings.training.seed,
+            show_progress=workspace.show,
+            balanced=parts.settings.class_weight == "balanced",
+            known=parts.known,
         )
         parts.about["ngrams"] = stacked.told
         if parts.everything is not None and len(parts.everything) < FEW_TEXTS and stacked.blend.encoder:
