@@ -1,6 +1,7 @@
 """The command line: a verb calls the function of the same name and prints what it returns."""
 
 import os
+import shutil
 import sys
 from io import TextIOWrapper
 from pathlib import Path
@@ -78,7 +79,14 @@ def quickstart(
         sure = max(example["probabilities"].values())
         print(f"\n“{text[:160]}…”\n  predicted {example['label']} ({sure:.0%}), really {example['true']}")
     print(f"\nThe model is in {result['output']}. Try:\n  echo 'Compute the eigenvalues of a matrix.' | ", end="")
-    print(f"fastformer predict {result['output']} -\nor see it in a browser:\n  fastformer serve {result['output']}")
+    us = started_as()
+    print(f"{us} predict {result['output']} -\nor see it in a browser:\n  {us} serve {result['output']}")
+
+
+def started_as() -> str:
+    """How to start this program again: where its environment is not activated, its name alone is not found."""
+    given = Path(sys.argv[0])
+    return "fastformer" if shutil.which("fastformer") or given.name != "fastformer" else str(given)
 
 
 for _verb in (evaluate, predict, embed, search, recommend, import_clicks, ensemble, summarize, explain, export, serve):
