@@ -18,7 +18,7 @@ from fastformer.runs.folder import InUse, locked
 from fastformer.scale.processes import on_this_machine
 from fastformer.scale.scoring import score_files
 from fastformer.scale.shards import Shard, are_many, find_shards
-from fastformer.scale.work import Job
+from fastformer.scale.work import Job, ShardWorker
 from fastformer.surroundings.files import FullDisk
 from fastformer.tasks.verbs import embed, evaluate, load, predict
 
@@ -281,6 +281,12 @@ def test_files_elsewhere(run, source, output, tmp_path):
     with pytest.raises(UserError, match=r"1 of 5 files .*part-1.csv"):
         score_files("predict", run, "memory://in", "memory://out", **here)
     assert not [path for path in memory.find("/out") if path.endswith(".saving")]
+
+
+def test_a_file_system_that_this_process_lacks_costs_one_file(run):
+    lost = Shard("a.csv", "nowhere://a.csv", "/tmp/a.csv", "a.csv", 1, "")
+    outcome = ShardWorker(Job("predict", str(run)))(lost)
+    assert outcome.error.startswith("nowhere://a.csv: cannot be reached")
 
 
 def test_notes_are_those_of_each_file(run, source, output, capsys):

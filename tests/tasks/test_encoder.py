@@ -6,6 +6,7 @@ from collections import Counter
 from itertools import islice
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
@@ -294,6 +295,17 @@ class TestTextEncoder:
             TextEncoder(run_folder).encode(["a"])
         with pytest.raises(UserError, match="text 2 is int"):
             TextEncoder(run).encode(["a", 3])
+        with pytest.raises(UserError, match="width 0: .* give 1 to 16"):
+            TextEncoder(run).encode(["a"], width=0)
+        with pytest.raises(UserError, match="a list of texts, not one string"):
+            TextEncoder(run).search("soup", "some soup with bread")
+
+    def test_a_data_frame_is_its_column_and_not_the_name_of_it(self, run):
+        texts = ["the old dog", "some soup with bread"]
+        frame = pandas.DataFrame({"text": texts})
+        assert np.array_equal(TextEncoder(run).transform(frame), TextEncoder(run).encode(texts))
+        with pytest.raises(ValueError, match="a data frame with 2 columns"):
+            TextEncoder(run).transform(frame.assign(id=[1, 2]))
 
     def test_sentence_transformers_loads_the_folder(self, run):
         library = pytest.importorskip("sentence_transformers")

@@ -65,6 +65,7 @@ class ShardWorker:
 
     def __call__(self, shard: Shard) -> Outcome:
         """Answer a file; whatever is wrong with it is in the outcome, and its output is whole or as it was."""
+        source = shard.source
         try:
             with heard() as notes, _at_hand(shard) as (source, output):
                 started = perf_counter()

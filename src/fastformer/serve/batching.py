@@ -52,7 +52,7 @@ class Batcher:
     async def submit(
         self, kind: Hashable, run: Callable[[list[Any]], Sequence[Any]], examples: list[Any], tokens: int
     ) -> Sequence[Any]:
-        """The answers to some examples. Whoever stops waiting takes his job along, if it has not begun."""
+        """The answers to some examples. A job that nobody waits for any more is dropped, if it has not begun."""
         future = asyncio.get_running_loop().create_future()
         job = Job(kind, run, examples, tokens, future)
         with self._ready:
@@ -126,7 +126,7 @@ class Batcher:
             return self._take()
 
     def _take(self) -> list[Job]:
-        """The oldest job, and those of its kind behind it as far as they fit; nobody overtakes his own kind."""
+        """The oldest job, and those of its kind behind it as far as they fit; none overtakes another of its kind."""
         taken: list[Job] = []
         left: deque[Job] = deque()
         tokens, full = 0, False

@@ -149,7 +149,7 @@ def about(model: ServedModel) -> dict[str, Any]:
     return {
         "model_id": model.name,
         "model_sha": None,
-        "model_dtype": "float32",
+        "model_dtype": "float32" if model.dtype == "auto" else model.dtype,
         "model_type": kind,
         "max_concurrent_requests": limits.queue,
         "max_input_length": model.longest,

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 
+from fastformer.data.frames import only_column
 from fastformer.data.passages import best_passages, passages_of
 from fastformer.engine.inference import chunks
 from fastformer.errors import UserError
@@ -121,9 +122,9 @@ class TextEncoder(TransformerMixin, BaseEstimator):
 
     def _width(self, width: int | None) -> int:
         whole = self.predictor().width
-        width = width or self.width or whole
+        width = next((one for one in (width, self.width) if one is not None), whole)
         if not 1 <= width <= whole:
-            raise UserError(f"width {width}: the vectors of {self.model} have {whole} numbers; give fewer")
+            raise UserError(f"width {width}: the vectors of {self.model} have {whole} numbers; give 1 to {whole}")
         return width
 
     def __getstate__(self) -> dict[str, Any]:
@@ -137,7 +138,10 @@ class TextEncoder(TransformerMixin, BaseEstimator):
 
 
 def _checked(texts: Iterable[str]) -> Iterator[str]:
-    for number, text in enumerate(texts, 1):
+    """Texts, one after the other. A single string would be read letter by letter, a data frame by its column names."""
+    if isinstance(texts, str):
+        raise UserError("give a list of texts, not one string")
+    for number, text in enumerate(only_column(texts, "texts"), 1):
         if not isinstance(text, str):
             raise UserError(f"text {number} is {type(text).__name__}, not a string; give texts as strings")
         yield text
