@@ -46,7 +46,7 @@ def classifiers(
     """Train every method on `train`, score it on `test`; writes classifiers.json and .md to `output` after each.
 
     Args:
-        train, test: labelled data, one label a text.
+        train, test: labelled data, one label per text.
         output: folder. A method that is there with the same settings, files and threads is not measured again.
         rows: train on so many rows, drawn by `seed`.
         merge: `NAME=LABEL,LABEL,…`: these labels become one.

@@ -1,6 +1,6 @@
 """Against what people run today: whole documents per second through our encoders and those of other libraries.
 
-Every model turns token ids into one vector a document, in float32 and without gradients, at its best public setting.
+Every model turns token ids into one vector per document, in float32 and without gradients, at its best public setting.
 All but MiniLM have random weights (speed does not depend on them); all but MiniLM and our default classifier have width
 256, 16 heads, 2 layers and, where it can be chosen, a feed-forward block of width 256. None of the other libraries is a
 dependency: those that are not installed are named with the command that installs them. Tokenizing is not part of it.

@@ -45,7 +45,7 @@ def plot_speed(report: dict[str, Any], mode: str, path: Path) -> None:
     axes.set_ylabel("time per token (µs)")
     what = "forward and backward" if mode == "training" else "forward"
     axes.set_title(f"{mode.capitalize()} ({what})", loc="left", fontsize=13, fontweight="bold", pad=24)
-    caption = f"{report['settings']['tokens']:,} tokens a batch; {machine_line(report['machine'])}"
+    caption = f"{report['settings']['tokens']:,} tokens per batch; {machine_line(report['machine'])}"
     if any("skipped" in one for one in report["results"] if one["mode"] == mode):
         caption += "; a line that ends early met a budget"
     axes.text(0, 1.025, caption, transform=axes.transAxes, fontsize=8.5, color="#555555")

@@ -165,7 +165,7 @@ def _wrk(address: str, route: str, bodies: Path, clients: int, seconds: float) -
 
 
 def _hey(address: str, route: str, bodies: Path, rate: float, seconds: float, workers: int = 64) -> dict[str, Any]:
-    """So many requests a second, whatever the answers take; latencies in milliseconds, of those that were answered."""
+    """So many requests per second, however long answers take; latencies in milliseconds of those that were answered."""
     body = bodies.with_suffix(".json")
     body.write_text(bodies.read_text(encoding="utf-8").splitlines()[0], encoding="utf-8")
     command = [

@@ -1,4 +1,4 @@
-"""The paper's efficiency experiment: time and memory of every method as texts grow longer, at equal tokens a batch.
+"""The paper's efficiency experiment: time and memory of every method as texts grow longer, at equal tokens per batch.
 
 Time is the median of steps measured in turns with the other methods at the same length (`measuring.py`), memory the
 peak of a step in a fresh process (`memory.py`); `steps.py` says what a step is. A method stops at the first length that
@@ -253,7 +253,7 @@ def markdown(report: dict[str, Any]) -> str:
     for mode in MODES:
         results = [one for one in report["results"] if one["mode"] == mode]
         base = {one["length"]: one for one in results if one["mixer"] == "fastformer"}
-        parts.append(f"## {mode.capitalize()}: microseconds a token (and times that of fastformer)\n")
+        parts.append(f"## {mode.capitalize()}: microseconds per token (and times that of fastformer)\n")
         parts.append(_grid(results, partial(_time_cell, base)))
         parts.append(f"## {mode.capitalize()}: peak memory in MB\n")
         parts.append(_grid(results, lambda one: _number(one.get("peak_memory_mb"))))

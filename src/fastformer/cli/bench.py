@@ -298,7 +298,7 @@ def bench_serving(
     overload_seconds: Annotated[float, typer.Option(min=1, help="Seconds at twice what it can.")] = 60,
     threads: Threads = None,
 ) -> None:
-    """A server under load, beside the same model in Python: requests a second and latencies. Needs wrk and hey."""
+    """A server under load, beside the same model in Python: requests per second and latencies. Needs wrk and hey."""
     from fastformer.bench.serving import serving
     from fastformer.runs.folder import open_run
 

@@ -1,7 +1,7 @@
 """From token ids to batches: a disk-backed store of encoded texts, length buckets, and padding.
 
 Encoded texts live in one flat file of token ids that is memory-mapped, so a dataset larger than memory trains; only
-the offsets and labels (a few bytes a text) are held.
+the offsets and labels (a few bytes per text) are held.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -189,7 +189,7 @@ class RandomCrops(Dataset):
 
 
 class LengthBuckets(Sampler[list[int]]):
-    """Random batches of texts of similar lengths, so that little is padded: one list of indices a batch.
+    """Random batches of texts of similar lengths, so that little is padded: one list of indices per batch.
 
     The batches are a function of the seed and the epoch alone: an interrupted epoch resumes where it was. Texts are
     shuffled, sorted by length within groups of `group` batches, cut into batches, and the batches shuffled again. A

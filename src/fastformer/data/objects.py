@@ -1,6 +1,6 @@
 """JSONL or Parquet, plain, .gz, .xz or .zip -> objects with any columns, a few at a time.
 
-`tables.py` reads one text and one label a row; this is for tasks whose rows have lists and several fields.
+`tables.py` reads one text and one label per row; this is for tasks whose rows have lists and several fields.
 """
 
 import json

@@ -11,7 +11,7 @@ This is another function than the bidirectional one, even at the last token: the
 whole text. The parameters are the same. Folding does not apply: each token has global vectors of its own.
 
 Both sums are running means: weights e^{s_i} that no later token changes, and their total. So the state of a sum is its
-mean so far and the logarithm of the total: d_h + 1 numbers a head.
+mean so far and the logarithm of the total: d_h + 1 numbers per head.
 """
 
 from collections.abc import Callable

@@ -21,7 +21,7 @@ def write_vectors(
     show_progress: bool = False,
     ids: Sequence[str] | None = None,
 ) -> int:
-    """Write float32 vectors, one a row; return how many. `.parquet` has the columns `row` and `vector`.
+    """Write float32 vectors, one per row; return how many. `.parquet` has the columns `row` and `vector`.
 
     `ids` say whose vectors they are: a column `id` of `.parquet`; lines of NAME.ids.txt beside NAME.npy.
     """

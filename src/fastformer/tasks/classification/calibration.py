@@ -13,7 +13,7 @@ PRIOR_TEXTS = 20  # a handful of texts cannot say much: this many speak for leav
 
 
 def temperature(space: LabelSpace, logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None) -> float:
-    """The T that minimizes the log loss of softmax(logits / T), or of the sigmoid for several labels a text.
+    """The T that minimizes the log loss of softmax(logits / T), or of the sigmoid for several labels per text.
 
     The penalty PRIOR_TEXTS · (log T)² keeps it near 1 where few texts speak. Texts may have weights, 1 on average.
     """

@@ -1,7 +1,7 @@
 """A behaviour store for serving: a user's state grows by one vector when something happens.
 
-Texts go through the text encoder when they are first met. A user is the list of the vectors of what he did last, and
-his vector is made from these when it is asked for and has changed: no text of the history is encoded again.
+Texts go through the text encoder when they are first met. A user is the list of the vectors of what they did last, and
+their vector is made from these when it is asked for and has changed: no text of the history is encoded again.
 
     store = BehaviorStore.open("runs/ads")
     store.add("ann", "searched for hiking boots")
@@ -45,7 +45,7 @@ _VECTORS, _CONTENT = "items.safetensors", "content"
 
 @dataclass
 class _User:
-    """What is kept of a user: the vectors of the latest behaviours (shared with other users), and his own."""
+    """What is kept of a user: the vectors of the latest behaviours (shared with other users), and their own."""
 
     behaviors: deque[Tensor]
     vector: Tensor | None = None  # None: something happened since it was made
