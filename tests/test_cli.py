@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -162,6 +163,7 @@ def test_predict_takes_a_text_and_documents(fastformer, run_folder, tmp_path):  
     assert json.loads(out) == {**found[0], "file": "-"}
     for arguments, said in (
         (("--text", " "), "no word to answer"),
+        (("a cat and a horse",), "or give a text itself with --text"),
         (("--document", tmp_path / "empty.txt"), "no word to answer"),
         (("--document", tmp_path / "no.txt"), "no such file or folder"),
         (("--document", tmp_path, "--text", "a cat"), "not two of them"),
@@ -177,7 +179,7 @@ def test_predict_takes_a_text_and_documents(fastformer, run_folder, tmp_path):  
 def test_predict_writes_a_file(fastformer, run_folder, tmp_path):  # noqa: F811
     source = write_csv(tmp_path / "in.csv", make_rows(5, 0))
     code, out, _ = fastformer("predict", run_folder, source, "--output", tmp_path / "out.jsonl")
-    assert (code, out) == (0, "")
+    assert (code, out) == (0, f"5 answers in {tmp_path / 'out.jsonl'}.\n")
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 5
 
 
@@ -240,10 +242,24 @@ class TestMistakes:
         self.check(fastformer(*predict, mine / "x.xlsx"), "end it in one of .jsonl")
         self.check(fastformer("embed", run_folder, files["test"], "--output", mine / "x.csv"), ".npy or .parquet")
 
+    def test_what_is_read_is_not_written_over(self, fastformer, run_folder, tmp_path):  # noqa: F811
+        source = write_csv(tmp_path / "in.csv", make_rows(5, 0))
+        before = Path(source).read_text()
+        (tmp_path / "link.csv").symlink_to(source)
+        for output in (source, tmp_path / "link.csv"):
+            self.check(
+                fastformer("predict", run_folder, source, "--output", output), "would be replaced by what is made"
+            )
+        (tmp_path / "one.txt").write_text("a cat")
+        page = ("explain", run_folder, "--file", tmp_path / "one.txt", "--output", tmp_path / "one.txt")
+        self.check(fastformer(*page), "would be replaced by what is made from it")
+        assert (Path(source).read_text(), (tmp_path / "one.txt").read_text()) == (before, "a cat")
+
     def test_of_the_run(self, fastformer, files, tmp_path):  # noqa: F811
         for verb in ("evaluate", "predict", "embed"):
             self.check(fastformer(verb, tmp_path, files["test"]), "not a run folder")
             self.check(fastformer(verb, tmp_path / "nothing", files["test"]), "no such run folder")
+            self.check(fastformer(verb, files["test"], tmp_path), "is a file, not a run folder")
         (tmp_path / "run.json").write_text('{"task": "juggling"}')
         self.check(fastformer("evaluate", tmp_path, files["test"]), "unknown task 'juggling'")
         (tmp_path / "run.json").write_text('{"task": "classification"}')

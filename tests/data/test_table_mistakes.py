@@ -164,6 +164,9 @@ def test_other_trouble_of_the_machine_is_told_too(tmp_path, monkeypatch):
 
 def test_a_folder_that_is_no_table_says_so(tmp_path):
     assert error_of(tmp_path).startswith(f"{tmp_path}: a folder with neither LABEL/*.txt nor")
+    loose = write(tmp_path / "a.txt", "no label")
+    assert "are in no LABEL/ folder, so they have no label; `predict --document" in error_of(tmp_path)
+    loose.unlink()
     path = write(tmp_path / "pos" / "a.txt", b"fine\n\xff")
     assert error_of(tmp_path).startswith(f"{path}, line 2: not UTF-8")
 

@@ -79,7 +79,7 @@ def test_half_a_surrogate_pair_becomes_the_replacement_character(tmp_path):
     assert list(read_rows(path)) == [Row("cut \ufffd", "1")]
 
 
-def test_a_folder_of_labels_is_read_in_sorted_order(tmp_path):
+def test_a_folder_of_labels_is_read_in_sorted_order(tmp_path, capsys):
     for name, text in {
         "pos/b.txt": "B",
         "pos/a.txt": "A\nA",
@@ -89,6 +89,7 @@ def test_a_folder_of_labels_is_read_in_sorted_order(tmp_path):
     }.items():
         write(tmp_path / name, text)
     assert list(read_rows(tmp_path)) == [Row("C", "neg"), Row("A\nA", "pos"), Row("B", "pos")]
+    assert "1 file (.txt) is in no LABEL/ folder and left out." in capsys.readouterr().err
 
 
 def test_standard_input_is_read_in_the_format_named(monkeypatch):

@@ -208,8 +208,10 @@ def test_another_label_is_a_click_away():
 def test_the_page_says_whether_the_effects_add_up():
     one = explanation("a b c", effect=np.array([2.0, 1.0, -0.5]), score=1.5, score_of_nothing=-1.0)
     assert "The effects add up to +2.50: they account for it." in one.to_html()
+    assert "do not account" not in repr(one)
     other = dataclasses.replace(one, score=4.0)
     assert "The effects add up to +2.50: they do not account for it." in other.to_html()
+    assert "the effects do not account for the answer" in repr(other)
 
 
 def test_special_tokens_are_named_but_not_part_of_the_text():

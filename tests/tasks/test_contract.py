@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
@@ -86,6 +87,8 @@ def test_a_run_says_what_it_is(task, run, sample):
     assert f"`fastformer train {task}`" in card
     body = card.split("---\n", 2)[2].split("\n\n")
     assert "`import fastformer` first" in body[1]  # right below the title
+    tags = ModelCard(card).data.tags
+    assert len(tags) == len(set(tags))
 
 
 def test_the_same_seed_gives_the_same_weights(task, sample, run, tmp_path):

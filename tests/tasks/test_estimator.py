@@ -2,6 +2,7 @@
 
 import doctest
 import pickle
+import time
 
 import numpy as np
 import pandas as pd
@@ -152,6 +153,18 @@ def test_large_tables_are_stored_in_half_precision(data, tmp_path, all_known_wor
     assert {weight.dtype for weight in loaded.model_.parameters()} == {torch.float32}
     np.testing.assert_array_equal(loaded.transform(data[0][:20]), fitted.transform(data[0][:20]))
     np.testing.assert_array_equal(loaded.predict_proba(data[0][:20]), fitted.predict_proba(data[0][:20]))
+
+
+@pytest.mark.slow  # a number of milliseconds holds for one machine, not for every one
+@pytest.mark.parametrize("channel_alone", [True, False])
+def test_a_short_text_is_answered_within_two_milliseconds_of_cpu(fitted, channel_alone, monkeypatch):
+    monkeypatch.setattr(fitted.model_.config, "ngram_only", channel_alone)
+    took = []
+    for _ in range(100):  # the first of them warm up
+        start = time.process_time()
+        fitted.predict(["The otter and the horse met a cat."])
+        took.append(time.process_time() - start)
+    assert min(took) < 0.002
 
 
 def test_integer_labels_come_back_as_integers(data, tmp_path):

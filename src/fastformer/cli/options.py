@@ -143,7 +143,7 @@ def print_scored(scored: "Scored") -> None:
     before = f" ({scored.before:,} were done before)" if scored.before else ""
     if scored.scores:
         print_table("", {"mean of the files, by rows": scored.scores}, tuple(scored.scores), {})
-    print(f"{scored.rows:,} rows of {files} in {scored.output}{before}.")
+    print(f"{how_many(scored.rows, 'rows')} of {files} in {scored.output}{before}.")
 
 
 def split_commas(given: list[str] | None) -> tuple[str, ...]:

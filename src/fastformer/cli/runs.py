@@ -35,6 +35,7 @@ from fastformer.cli.options import (
 )
 from fastformer.cli.train import option_parameter
 from fastformer.engine.settings import options_of
+from fastformer.surroundings.progress import how_many
 from fastformer.tasks.base import declared
 from fastformer.tasks.texts import DATA_HELP
 
@@ -170,7 +171,9 @@ def predict(
     if are_many(data, output, **spread):
         return _score_files("predict", run, data, output, **how, **spread)
     show_progress = output is not None or not sys.stdout.isatty()
-    predict(run, data, output, document=document, text=text, **how, show_progress=show_progress)
+    count = predict(run, data, output, document=document, text=text, **how, show_progress=show_progress)
+    if output is not None:
+        print(f"{how_many(count, 'answers')} in {output}.")
 
 
 predict.__doc__ = _with_lines(predict.__doc__, [one.predict_help for one in declared().values()])
@@ -206,7 +209,7 @@ def embed(
     count, width = embed(run, data, output, **how, show_progress=not json_)
     if json_:
         return print_json({"rows": count, "width": width, "output": str(output)})
-    print(f"{count:,} vectors of width {width} in {output}.")
+    print(f"{how_many(count, 'vectors')} of width {width} in {output}.")
 
 
 embed.__doc__ = _with_lines(

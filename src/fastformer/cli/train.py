@@ -11,6 +11,7 @@ import typer
 
 from fastformer.cli.options import Device, Dtype, Json, Overwrite, Resume, print_json, print_shown, split_commas
 from fastformer.engine.settings import Option, options_of
+from fastformer.surroundings.progress import how_many
 from fastformer.surroundings.ranks import speaks
 from fastformer.tasks.base import Declaration, declared
 
@@ -35,8 +36,10 @@ def train_command(declaration: Declaration) -> Callable[..., None]:
             return print_json(metrics)
         for table in get_task(declaration.name).trained_tables(metrics, str(output)):
             print_shown(table, declaration)
-        count = metrics["rows"].get("train")
-        print(f"{metrics['train_seconds']:.0f} s for {count:,} {declaration.unit}s. The model is in {output}.")
+        rows = metrics["rows"]
+        learned = how_many(rows["train"], f"{declaration.unit}s")
+        judged = f", validated on {rows['validation']:,}" if rows.get("validation") else ""
+        print(f"{metrics['train_seconds']:.0f} s for {learned}{judged}. The model is in {output}.")
 
     run.__name__ = f"train_{declaration.name.replace('-', '_')}"
     run.__doc__ = declaration.help

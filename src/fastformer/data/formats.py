@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fastformer.data.keeping import KeepingColumns
+from fastformer.data.left_out import say_once
 from fastformer.data.opening import (
     BOM,
     BUFFER,
@@ -31,6 +32,7 @@ from fastformer.data.separated import read_fields
 from fastformer.data.standard_input import Bytes
 from fastformer.data.values import kind_of, label_of, whole_characters
 from fastformer.errors import UserError, extra
+from fastformer.surroundings.progress import how_many
 
 Record = tuple[str, *tuple[Any, ...]]  # where, one text or several, label; none is checked yet
 Choose = Callable[[list[str]], tuple[str | None, ...]]  # the columns found -> text column or columns, label column
@@ -91,18 +93,25 @@ def _told_format(name: str) -> Format:
 
 
 def read_folder(folder: Path) -> Iterator[Record]:
-    """The records of LABEL/*.txt, one a file."""
-    found = False
+    """The records of LABEL/*.txt, one per file."""
+    found, loose = False, sum(1 for _ in folder.glob("*.txt"))
     for label in sorted(path for path in folder.iterdir() if path.is_dir()):
         for path in sorted(label.glob("*.txt")):
             found = True
             with open(path, "rb") as file:
                 text = "".join(decode(file, str(path)))
             yield str(path), text, label.name
+    if not found and loose:
+        raise UserError(
+            f"{folder}: its .txt files are in no LABEL/ folder, so they have no label; `predict --document {folder}` "
+            "answers each of them"
+        )
     if not found:
         raise UserError(
             f"{folder}: a folder with neither LABEL/*.txt nor a saved `datasets` dataset; name a file in it"
         )
+    if loose:
+        say_once(f"{folder}: {how_many(loose, 'files (.txt)', 'are')} in no LABEL/ folder and left out.")
 
 
 # ---- formats of files ------------------------------------------------------------------------------------------------

@@ -149,13 +149,13 @@ def _check(explanation: Explanation) -> str:
 
 def _sum(explanation: Explanation) -> str:
     """Whether the effects add up to what the text does to the score; a gradient sees only the last step there."""
-    if explanation.score_of_nothing is None or not explanation.tokens:
+    if explanation.score_of_nothing is None or explanation.adds_up is None:
         return ""
     score = "number" if explanation.label is None else "log-odds"
     start, end, total = explanation.score_of_nothing, explanation.score, float(explanation.effect.sum())
     digits = decimals(max(abs(start), abs(end), abs(total)))
     moved = end - start
-    if abs(total - moved) <= 0.1 * abs(moved):
+    if explanation.adds_up:
         verdict = "they account for it."
     else:
         verdict = "they do not account for it. Read them as an order of the words, not as shares of the answer."

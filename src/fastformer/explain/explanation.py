@@ -12,6 +12,7 @@ import numpy as np
 
 from fastformer.explain.attribution import Removals
 from fastformer.surroundings.files import writing_text
+from fastformer.surroundings.progress import how_many
 
 _JOINER = "\u200d"
 _ATTACHED = {_JOINER, *(chr(code) for code in (*range(0xFE00, 0xFE10), *range(0x1F3FB, 0x1F400)))}  # and skin tones
@@ -115,6 +116,14 @@ class Explanation:
         """What a positive effect does, and a negative one."""
         return ("raises", "lowers") if self.label is None else ("for", "against")
 
+    @property
+    def adds_up(self) -> bool | None:
+        """Whether the effects sum to what the text does to the score; None where there is nothing to compare with."""
+        if self.score_of_nothing is None or not self.tokens:
+            return None
+        moved = self.score - self.score_of_nothing
+        return bool(abs(float(self.effect.sum()) - moved) <= 0.1 * abs(moved))
+
     def strongest(self, count: int = 10) -> tuple[list[Word], list[Word]]:
         """The tokens that speak most for the label, and those that speak most against it."""
         speaking_for = [word for word in self.words[:count] if word.effect > 0]
@@ -125,12 +134,14 @@ class Explanation:
         answer = (
             f"{self.score:,.6g}" if self.label is None else f"{self.label} ({percent(self.probabilities[self.label])})"
         )
-        lines = [f"{answer}, {len(self.tokens):,} tokens{' of a longer text' * self.cut}"]
+        lines = [f"{answer}, {how_many(len(self.tokens), 'tokens')}{' of a longer text' * self.cut}"]
         for side, words in zip(self.sides, self.strongest(5), strict=True):
             lines.append(f"  {side:9}" + (", ".join(f"{word.word} {word.effect:+.3g}" for word in words) or "nothing"))
         if self.agreement is not None:
-            removed = f"really removing {len(self.removals.places)} tokens, one at a time"
+            removed = f"really removing {how_many(len(self.removals.places), 'tokens')}, one at a time"
             lines.append(f"  rank correlation of these effects with {removed}: {self.agreement:.2f}")
+        if self.adds_up is False:
+            lines.append("  the effects do not account for the answer: an order of the words, not shares of it")
         return "\n".join(lines)
 
     def summary(self) -> dict[str, Any]:

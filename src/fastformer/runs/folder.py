@@ -225,6 +225,8 @@ def installed_run(name: str) -> Path | None:
 def _brought_along(name: str) -> Path:
     if (found := installed_run(name)) is not None:
         return found
+    if os.path.isfile(name):
+        raise UserError(f"{name}: is a file, not a run folder; give the folder that `fastformer train` wrote")
     known = [one.name for one in entry_points(group=MODELS)]
     if (package := PACKAGES.get(name)) is not None:
         where = f"pip install {package}, or in a clone: pip install ./packages/{package}"

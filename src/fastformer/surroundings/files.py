@@ -82,6 +82,15 @@ def _sum(path: Path) -> str:
         return hashlib.file_digest(file, "blake2b").hexdigest()[:32]
 
 
+def check_apart(output: Any, *sources: Any) -> None:
+    """Refuse to write results over the file that they are made from. What is no path is passed over."""
+    if not isinstance(output, str | Path) or not os.path.isfile(output):
+        return
+    paths = (path for path in sources if isinstance(path, str | Path) and os.path.exists(path))
+    if any(os.path.samefile(output, path) for path in paths):
+        raise UserError(f"{output}: would be replaced by what is made from it; give another --output")
+
+
 @contextmanager
 def writing_aside(path: str | Path) -> Iterator[Path]:
     """A place beside `path` to write to; it becomes `path` when all is well, and vanishes otherwise.

@@ -5,6 +5,7 @@ task for a light predictor of it, and falls back to `verbs.predict` where there 
 """
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -20,6 +21,7 @@ from fastformer.data.text_files import WITH_NAMES, TextFiles
 from fastformer.engine.settings import TaskSettings, options_given, options_of
 from fastformer.errors import UserError
 from fastformer.runs.record import read_record
+from fastformer.surroundings.files import check_apart
 from fastformer.surroundings.progress import progress_bar, say
 from fastformer.tasks.base import Declaration, LightPredictor, Predictor, declared, get_declaration
 
@@ -129,11 +131,13 @@ def answer_all(
     show_progress: bool,
 ) -> int:
     """Write an answer per example of a source, of documents or of a text; return how many. See `verbs.predict`."""
+    check_apart(output, source, document)
 
     def answer(examples: Iterable[Any]) -> Iterator[dict[str, Any]]:
         return _finite(predictor.predict(examples, options))
 
     if document is None and text is None:
+        _check_is_no_text(source, get_declaration(predictor.task))
         examples = read("-" if source is None else source, settings)
     else:
         examples = _given_texts(get_declaration(predictor.task), source, document, text)
@@ -161,6 +165,14 @@ def _finite(answers: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             if any(number.__class__ is float and number - number != 0 for number in numbers):  # NaN or infinite
                 raise UserError("the model's scores are not finite numbers: it is damaged, or diverged; train it again")
         yield answer
+
+
+def _check_is_no_text(source: Any, task: Declaration) -> None:
+    """Refuse a text where a file should be, and say how a text is given: `explain` and `summarize` take one there."""
+    if not task.reads_texts or not isinstance(source, str) or " " not in source.strip():
+        return
+    if not os.path.exists(source) and not os.path.exists(source.rpartition(":")[0]):  # a split, or a sheet
+        raise UserError(f"{source[:100]}: no such file or folder; check the path, or give a text itself with --text")
 
 
 def _given_texts(

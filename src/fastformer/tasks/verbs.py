@@ -18,6 +18,7 @@ from fastformer.runs.card import write_card
 from fastformer.runs.folder import CHECKPOINTS, RUN_FILE, Run, claim_output, open_run, save_results, save_run, unharmed
 from fastformer.runs.vectors import write_vectors
 from fastformer.surroundings import ranks
+from fastformer.surroundings.files import check_apart
 from fastformer.surroundings.progress import how_many, say
 from fastformer.tasks.answering import answer_all, options_for, say_notes, settings_with
 from fastformer.tasks.base import Predictor, Task, get_task, load_run
@@ -284,6 +285,7 @@ def embed(
     show_progress: bool = True,
 ) -> tuple[int, int]:
     """Write a vector per example to `.npy` or `.parquet`, in their order; return their number and width."""
+    check_apart(output, source)
     run = _opened(run)
     task = _watched(run.task, show_progress)
     predictor = load(run, show_progress, device=device, dtype=dtype)

@@ -32,7 +32,7 @@ from fastformer.explain.attribution import (
 from fastformer.explain.cards import MOST_LABELS
 from fastformer.modeling import FastformerForSequenceClassification
 from fastformer.runs.folder import RUN_FILE, Run
-from fastformer.surroundings.files import writing_text
+from fastformer.surroundings.files import check_apart, writing_text
 from fastformer.tasks.base import Service
 from fastformer.tasks.classification.answers import describe, falling
 from fastformer.tasks.classification.data import LabelSpace
@@ -62,6 +62,7 @@ def explain(
         raise UserError(
             f"{run.folder}: is an export, which has no gradients; give the run it was made from{_source(run)}"
         )
+    check_apart(output, file)
     text = read_text(text, file)
     with writing_text(output) as page:  # a place that cannot be written to fails here, before any work
         loaded: Any = load(run)  # a Classifier

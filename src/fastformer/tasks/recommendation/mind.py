@@ -93,6 +93,11 @@ def _files(folder: str | Path) -> tuple[Path, Path]:
     if name == "builtin":
         folder = builtin_folder(split or "train")
     folder = Path(folder)
+    if folder.is_file():
+        raise UserError(
+            f"{folder}: is a file, where a folder with MIND's news.tsv and behaviors.tsv is read; of a table of clicks "
+            "`fastformer import-clicks` makes one"
+        )
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; give one with MIND's news.tsv and behaviors.tsv, or builtin:train")
     for file in (folder / "news.tsv", folder / "behaviors.tsv"):

@@ -17,6 +17,7 @@ from fastformer.data.values import is_missing, kind_of
 from fastformer.engine.settings import settled
 from fastformer.errors import UserError
 from fastformer.runs.folder import Run
+from fastformer.surroundings.files import check_apart
 from fastformer.surroundings.progress import progress_bar
 from fastformer.tasks.model import TaskModel
 from fastformer.tasks.recommendation.articles import Articles
@@ -78,6 +79,7 @@ def recommend_to_all(
     spaces or commas. Without `output` lines go to standard output. Articles are read once for all users. Returns how
     many users there were.
     """
+    check_apart(output, users)
     ranker: Any = load(check_task(run))
     if news is not None:
         ranker.articles = Articles(read_mind(news, show_progress=show_progress).news, news)
