@@ -12,8 +12,8 @@ both losses.
 The encoder is heard only if it is clear, by SURE standard errors, that the first loss is lower with it or that more
 answers are right, and if on n texts the mean of accuracy and macro-F is higher by more than WORTH / √n: one standard
 error, where the two differ in one text of 64. Where the held-out texts are too much like those trained on (chapters of
-one book), both parts are right nearly always: then the simpler one answers. What s would be alone is known from cross-validation on the training texts: as many as PRIOR_TEXTS further
-texts speak for that.
+one book), both parts are right nearly always: then the simpler one answers. What s would be alone is known from cross-
+validation on the training texts: as many as PRIOR_TEXTS further texts speak for that.
 
 Where a text may have several labels, each label of each text is a question of its own: the loss is the binary one, and
 c, one number for all labels, is fitted with s and w. There is no doubt then.
