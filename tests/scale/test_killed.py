@@ -21,7 +21,12 @@ def start(run: Path, source: Path, output: Path) -> subprocess.Popen:
     command = [sys.executable, "-m", "fastformer", "predict", str(run), str(source), "--output", f"{output}/"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     return subprocess.Popen(
-        [*command, "--workers", "2"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, "--workers", "2"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored by who is in the background
     )
 
 
@@ -55,12 +60,15 @@ def test_killed_twice_and_stopped_once(run, tmp_path):
     before = files_done(output)
     command = start(run, source, output)
     wait_for(lambda: files_done(output) >= before + 5)
-    command.send_signal(signal.SIGSTOP)  # it would be done before the other has begun
+    all_of_it = [command.pid, *children(command.pid)]
+    for pid in all_of_it:
+        os.kill(pid, signal.SIGSTOP)  # it, or its workers without it, would be done before the other has begun
     other = start(run, source, output)
     assert "another command is writing there" in other.communicate(timeout=300)[1]
     assert other.returncode == 75
     command.send_signal(signal.SIGINT)
-    command.send_signal(signal.SIGCONT)
+    for pid in all_of_it:
+        os.kill(pid, signal.SIGCONT)
     _, said = command.communicate(timeout=60)
     assert command.returncode == 130
     assert "of 62 files are done, and the same command goes on" in said
