@@ -4,8 +4,11 @@ import random
 
 import pytest
 
-from fastformer.data.cutting import beginning
+from fastformer.data import cutting, tokenizers
+from fastformer.data.cutting import LEAST
 from fastformer.data.tokenizers import encode_batch, train_tokenizer
+
+read = tokenizers._rust_reads
 
 WORDS = ["house", "été", "don't", "x" * 40, "(", ")", "...", "42", "\n", "漢字", "naïve", "e\u0301", "🙂"]
 
@@ -26,17 +29,34 @@ def test_the_tokens_that_are_kept_are_the_same(tokenizer, between):
         assert cut == (len(whole) > length)
 
 
-def test_only_a_beginning_of_a_long_text_is_tokenized(tokenizer):
-    backend = tokenizer.backend_tokenizer
+def test_only_a_beginning_of_a_long_text_is_tokenized(tokenizer, monkeypatch):
     sizes = []
+    monkeypatch.setattr(tokenizers, "_rust_reads", lambda one, text: sizes.append(len(text)) or read(one, text))
+    [kept], cut = encode_batch(tokenizer, ["() " * 200_000], 100)
+    assert (len(kept), cut) == (100, 1)
+    assert max(sizes) <= LEAST
 
-    def encode(text):
-        sizes.append(len(text))
-        return backend.encode(text, add_special_tokens=False)
 
-    text = "() " * 200_000
-    assert len(beginning(text, 100, encode)) < 10_000
-    assert max(sizes) < 10_000
-    assert beginning("short", 2, encode) == "short"
-    odd = " " * 50_000  # for most tokenizers there is no token in it, and all of it is needed to know that
-    assert encode(beginning(odd, 5, encode)).ids[:5] == encode(odd).ids[:5]
+def test_white_space_and_endless_words_are_read_until_a_fixed_place(tokenizer, monkeypatch):
+    spaces = " " * 50_000 + "house"
+    [whole], _ = encode_batch(tokenizer, [spaces])
+    [kept], cut = encode_batch(tokenizer, [spaces], 1000)  # most need all of it to know that there is one token
+    assert kept.tolist() == whole[:1000].tolist()
+    assert cut == (len(whole) > 1000)
+    monkeypatch.setattr(cutting, "FARTHEST", 10_000)
+    for text in (spaces, "x" * 50_000):
+        [kept], cut = encode_batch(tokenizer, [text], 20_000)
+        assert cut == 1
+        assert kept.tolist() == encode_batch(tokenizer, [text[:10_000]])[0][0].tolist()
+
+
+def test_words_are_counted_in_parts_of_a_long_text(monkeypatch):
+    text = "house (été) naïve " * 3000
+    whole = train_tokenizer("word", [text], vocab_size=400).get_vocab()
+    monkeypatch.setattr(tokenizers, "MOST", 1000)
+    parts = list(tokenizers._parts(text))
+    assert "".join(parts) == text
+    assert len(parts) > 50
+    assert max(map(len, parts)) <= 1000
+    assert train_tokenizer("word", [text], vocab_size=400).get_vocab() == whole
+    assert list(map(len, tokenizers._parts("x" * 2500))) == [1000, 1000, 500]

@@ -9,24 +9,28 @@ from typing import Any
 LEAST = 4096  # characters: shorter texts are not worth it
 MOST = 1 << 20  # characters that are tried first, unless more tokens than that are kept
 PER_TOKEN = 8  # characters, more than most languages have
+FARTHEST = 1 << 24  # characters, of which a tokenizer needs a gigabyte: what stands behind them is not read
 
 
 def beginning(text: str, tokens: int, encode: Callable[[str], Any]) -> str:
     """A beginning of a text whose first `tokens` tokens are those of the text, and which has more; else the text.
 
-    `encode` gives an `Encoding` of tokenizers. A beginning may end within a word, whose tokens then are others; the
-    words before it stay what they are. So its last two words count for nothing: a rule of how words are split may look
-    one word ahead.
+    `encode` gives an `Encoding` of tokenizers that knows its words (`encode_batch`; `encode_batch_fast` does not). A
+    beginning may end within a word, whose tokens then are others; the words before it stay what they are. So its last
+    two words count for nothing: a rule of how words are split may look one word ahead.
+
+    A text that has no such beginning among its first `FARTHEST` characters (it is white space, or words of millions of
+    letters) ends there.
     """
     size = max(tokens, min(PER_TOKEN * tokens, MOST), LEAST)
-    while size < len(text):
+    while size < min(len(text), FARTHEST):
         start = text[:size]
         words = encode(start).word_ids
         ends = sorted({word for word in words[-_FEW:] if word is not None})[-2:] if words else []
         if ends and ends[0] != words[0] and sum(word is None or word < ends[0] for word in words) > tokens:
             return start
         size *= 2
-    return text
+    return text[:FARTHEST]
 
 
 _FEW = 1 << 16  # tokens at the end among which the last two words are looked for

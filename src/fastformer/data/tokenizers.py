@@ -23,7 +23,7 @@ from tokenizers import Encoding, Regex, Tokenizer, decoders, models, normalizers
 from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase, TokenizersBackend
 
 from fastformer.data import word_ids
-from fastformer.data.cutting import LEAST, beginning
+from fastformer.data.cutting import FARTHEST, LEAST, MOST, beginning
 from fastformer.data.values import valid_unicode
 from fastformer.errors import UserError, extra
 
@@ -86,7 +86,7 @@ def train_tokenizer(
     if vocab_size < smallest:
         raise UserError(f"vocab_size is {vocab_size}; a {kind} tokenizer needs at least {smallest}")
 
-    batches = _batches(texts)
+    batches = ([part for text in batch for part in _parts(text)] for batch in _batches(texts))
     tokenizer_class = TokenizersBackend
     settings = {"model_input_names": ["input_ids", "attention_mask"], "split_special_tokens": True, **SPECIAL_TOKENS}
     lower = [normalizers.Lowercase()] if lowercase else []
@@ -218,7 +218,6 @@ def encode_batch(
 
 
 def _encode_in_rust(tokenizer, batch: list[str], max_length: int | None, extra: int, rows: list[np.ndarray]) -> int:
-    batch = batch if isinstance(tokenizer, NltkTokenizer) else _beginnings(tokenizer, batch, max_length, extra)
     fast = None
     if not extra and sum(map(len, batch)) >= word_ids.FEWEST_CHARACTERS:
         fast = word_ids.of(tokenizer)
@@ -231,10 +230,13 @@ def _encode_in_rust(tokenizer, batch: list[str], max_length: int | None, extra: 
         return [encoding.ids for encoding, _ in rust_encodings(tokenizer, pieces, None, 0)]
 
     cut = 0
-    for ids in fast(batch, encode):
+    starts = _beginnings(tokenizer, batch, max_length, extra)
+    for text, start, ids in zip(batch, starts, fast(starts, encode), strict=True):
+        shorter = len(start) < len(text)
         if max_length is not None and len(ids) > max_length:
             ids = ids[:max_length] if tokenizer.truncation_side == "right" else ids[-max_length:]
-            cut += 1
+            shorter = True
+        cut += shorter
         rows.append(ids)
     return cut
 
@@ -251,15 +253,18 @@ def rust_encodings(
         backend.no_padding()
     if backend.encode_special_tokens != tokenizer.split_special_tokens:
         backend.encode_special_tokens = tokenizer.split_special_tokens
-    if isinstance(tokenizer, NltkTokenizer):
-        batch = [tokenizer.split(text) for text in batch]
-    batch = _beginnings(tokenizer, batch, max_length, extra)
+    starts = _beginnings(tokenizer, batch, max_length, extra)
     encode = backend.encode_batch if offsets else backend.encode_batch_fast
-    for encoding in encode(batch, add_special_tokens=False):
-        cut = max_length is not None and len(encoding) > max_length - extra
-        if max_length is not None and cut:
+    encodings = encode([_rust_reads(tokenizer, start) for start in starts], add_special_tokens=False)
+    for text, start, encoding in zip(batch, starts, encodings, strict=True):
+        longer = max_length is not None and len(encoding) > max_length - extra
+        if max_length is not None and longer:
             encoding.truncate(max_length - extra, direction=tokenizer.truncation_side)
-        yield backend.post_process(encoding) if extra else encoding, cut
+        yield backend.post_process(encoding) if extra else encoding, longer or len(start) < len(text)
+
+
+def _rust_reads(tokenizer: PreTrainedTokenizerBase, text: str) -> str:
+    return tokenizer.split(text) if isinstance(tokenizer, NltkTokenizer) else text
 
 
 def _beginnings(tokenizer: PreTrainedTokenizerBase, batch: list[str], max_length: int | None, extra: int) -> list[str]:
@@ -267,8 +272,9 @@ def _beginnings(tokenizer: PreTrainedTokenizerBase, batch: list[str], max_length
     if max_length is None or tokenizer.truncation_side != "right" or max(map(len, batch), default=0) <= LEAST:
         return batch
 
-    def encode(text: str) -> Encoding:
-        return tokenizer.backend_tokenizer.encode_batch_fast([text], add_special_tokens=False)[0]
+    def encode(text: str) -> Encoding:  # not `encode_batch_fast`, which tells no words
+        read = _rust_reads(tokenizer, text)
+        return tokenizer.backend_tokenizer.encode_batch([read], add_special_tokens=False)[0]
 
     return [beginning(text, max_length - extra, encode) for text in batch]
 
@@ -277,10 +283,12 @@ def _encode_in_python(tokenizer, batch: list[str], max_length: int | None, extra
     cut = 0
     for text in batch:
         options = {"add_special_tokens": bool(extra), "verbose": False}
-        ids = tokenizer(text, **options)["input_ids"]
-        if max_length is not None and len(ids) > max_length:
-            ids = tokenizer(text, **options, truncation=True, max_length=max_length)["input_ids"]
-            cut += 1
+        start = text if max_length is None else text[:FARTHEST]
+        ids = tokenizer(start, **options)["input_ids"]
+        longer = max_length is not None and len(ids) > max_length
+        if longer:
+            ids = tokenizer(start, **options, truncation=True, max_length=max_length)["input_ids"]
+        cut += longer or len(start) < len(text)
         rows.append(np.array(ids, dtype=np.int32))
     return cut
 
@@ -411,6 +419,17 @@ def _batches(texts: Iterable[str], rows: int = 1000, characters: int = 1_000_000
             batch, size = [], 0
     if batch:
         yield batch
+
+
+def _parts(text: str) -> Iterator[str]:
+    """A text of millions of characters in parts, cut before a space: to count its words takes 80 bytes for each."""
+    start, end = 0, min(len(text), FARTHEST)
+    while end - start > MOST:
+        space = text.rfind(" ", start + 1, start + MOST)
+        middle = space if space > 0 else start + MOST
+        yield text[start:middle]
+        start = middle
+    yield text[start:end]
 
 
 def _from_hub(name: str) -> PreTrainedTokenizerBase:

@@ -85,9 +85,10 @@ class LightClassifier(LightPredictor[ClassificationSettings]):
     def _logits(self, texts: list[str]) -> np.ndarray:
         """Outputs (texts, labels), in batches of texts of about the same length."""
         rows = []
-        texts = [beginning(valid_unicode(text), self.longest, self._encode) for text in texts]
-        for found in self.encoder.encode_batch_fast(texts, add_special_tokens=False):
-            self.cut += len(found.ids) > self.longest
+        starts = [beginning(valid_unicode(text), self.longest, self._encode) for text in texts]
+        encodings = self.encoder.encode_batch_fast(starts, add_special_tokens=False)
+        for text, start, found in zip(texts, starts, encodings, strict=True):
+            self.cut += len(found.ids) > self.longest or len(start) < len(text)
             rows.append(found.ids[: self.longest])
         order = sorted(range(len(rows)), key=lambda place: -len(rows[place]))
         logits: dict[int, np.ndarray] = {}
@@ -104,7 +105,7 @@ class LightClassifier(LightPredictor[ClassificationSettings]):
         return np.stack([logits[place] for place in range(len(rows))])
 
     def _encode(self, text: str) -> Any:
-        return self.encoder.encode_batch_fast([text], add_special_tokens=False)[0]
+        return self.encoder.encode_batch([text], add_special_tokens=False)[0]  # which knows its words
 
     def notes(self) -> Iterator[str]:
         """How many texts were cut since this was last asked."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import takewhile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ class MaskedWords(Task[MaskedWordsSettings, Parts[MaskedWordsSettings]]):
 
     def read(
         self,
-        source: str | Iterable[str],
+        source: str | Path | Iterable[str | Path],
         split: str,
         settings: MaskedWordsSettings,
         *,
@@ -52,7 +53,8 @@ class MaskedWords(Task[MaskedWordsSettings, Parts[MaskedWordsSettings]]):
         format: Format | None = None,
     ) -> Texts:
         """The texts of one or more sources; labels are not read."""
-        sources = (source,) if isinstance(source, str) else tuple(source)
+        given = (source,) if isinstance(source, str | Path) else source
+        sources = tuple(str(one) if isinstance(one, Path) else one for one in given)
         texts = Texts(sources, settings.reading(split, format), every_row=not labelled).check()
         say_other_columns(settings, texts, self.show)
         return texts
@@ -239,7 +241,8 @@ class Filler(Predictor[MaskedWordsSettings]):
         stand around the whole, not around each part.
         """
         *before_blanks, last = text.split(BLANK)
-        parts, _ = encode_batch(self.tokenizer, [*(part.rstrip(" ") for part in before_blanks), last])
+        texts = [*(part.rstrip(" ") for part in before_blanks), last]
+        parts, _ = encode_batch(self.tokenizer, texts, self.tokenizer.model_max_length)
         marks = self.tokenizer.num_special_tokens_to_add()
         is_mark = self.tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
         first = min(marks, sum(takewhile(bool, is_mark)))
