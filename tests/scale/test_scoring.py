@@ -242,6 +242,8 @@ def test_places_that_will_not_do(run, source, output, tmp_path):
     refused(source, output, "not known; give ray", engine="hadoop")
     refused(source, output, "--address", address="auto")
     refused(source, output, "has no use for it", beams=3)
+    refused(source, output, "^--top 0: no label would be left", top=0)
+    refused(source, output, "^--threshold 7: a probability", threshold=7)
     (source / "b").mkdir()
     (source / "b" / "x.csv").write_text("text\na cat\n")
     (source / "b" / "x.tsv").write_text("text\na cat\n")

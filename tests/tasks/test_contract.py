@@ -143,7 +143,7 @@ def test_company_changes_no_answer(run, sample):
 def test_saved_and_loaded_answers_the_same(task, sample, run, tmp_path):
     made = get_task(task)
     settings = made.settings(**sample.options)
-    data = {"train": made.read(sample.train, "train", settings)}
+    data = {"train": made.read(Path(sample.train), "train", settings)}
     trained = fit(made, data, settings, Workspace(tmp_path / "work", show=False))
     fresh = list(made.predictor(trained).predict(sample.examples))
     assert fresh == list(load(run).predict(sample.examples))

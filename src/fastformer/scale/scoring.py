@@ -4,6 +4,7 @@ One process finds the files, knows from the manifest which are done, and writes 
 answered. Nothing is kept in memory but the list of files.
 """
 
+from collections import deque
 from collections.abc import Generator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from fastformer.scale.manifest import Manifest
 from fastformer.scale.on_ray import on_ray
 from fastformer.scale.processes import on_this_machine
 from fastformer.scale.shards import Place, Shard, find_shards
-from fastformer.scale.work import Job, Outcome
+from fastformer.scale.work import Job, Outcome, ShardWorker
 from fastformer.surroundings.files import content_hash, digest
 from fastformer.surroundings.progress import how_many, progress_bar, say
 from fastformer.tasks.answering import options_for
@@ -114,7 +115,10 @@ def _check(verb: str, run: Run, engine: str | None, address: str | None, options
         if isinstance(value, Path):
             raise UserError(f"--{name.replace('_', '-')}: is one place, and there are many files; leave it out")
     if verb in OPTIONS_OF:
-        options_for(run.task, OPTIONS_OF[verb], own)
+        chosen = options_for(run.task, OPTIONS_OF[verb], own)
+        if verb == "predict" and own:  # whether their values make sense, the run says, asked for nothing
+            predictor = ShardWorker(Job(verb, str(run.folder.resolve()))).predictor
+            deque(predictor.predict([], chosen), maxlen=0)
 
 
 def _make(folder: Place) -> None:
