@@ -255,6 +255,12 @@ class TestMistakes:
         self.check(fastformer(*page), "would be replaced by what is made from it")
         assert (Path(source).read_text(), (tmp_path / "one.txt").read_text()) == (before, "a cat")
 
+    def test_whoever_debugs_sees_where_it_was_noticed(self, monkeypatch, tmp_path):
+        monkeypatch.setenv("FASTFORMER_DEBUG", "1")
+        monkeypatch.setattr(sys, "argv", ["fastformer", "evaluate", str(tmp_path / "nothing"), "a.csv"])
+        with pytest.raises(UserError, match="no such run folder"):
+            main()
+
     def test_of_the_run(self, fastformer, files, tmp_path):  # noqa: F811
         for verb in ("evaluate", "predict", "embed"):
             self.check(fastformer(verb, tmp_path, files["test"]), "not a run folder")
