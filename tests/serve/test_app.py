@@ -165,6 +165,12 @@ def test_the_open_inference_protocol(client, offline):
     assert client.get("/v2/health/ready").json() == {"ready": True}
 
 
+def test_info_tells_in_which_numbers_a_model_answers(client, trained):
+    assert client.get("/info").json()["model_dtype"] == "float32"
+    with client_for(trained("loudness"), dtype="bfloat16") as other:
+        assert other.get("/info").json()["model_dtype"] == "bfloat16"
+
+
 def test_metrics_count_requests(client):
     client.post("/predict", json={"inputs": TEXTS})
     text = client.get("/metrics").text

@@ -86,34 +86,7 @@ def train_model(
     tune()
     place.say_idle_gpus()
     checkpoint = ranks.first(lambda: _place_to_start(folder, resume))
-    # One process is one, whatever a launcher told it: without this the trainer would look for the others.
-    with nullcontext() if ranks.size() > 1 else ranks.alone():
-        arguments = TrainingArguments(
-            output_dir=str(folder / "steps"),
-            num_train_epochs=settings.epochs,
-            per_device_train_batch_size=settings.batch_size,
-            learning_rate=settings.learning_rate,
-            warmup_steps=settings.warmup,
-            lr_scheduler_type=settings.schedule,
-            max_grad_norm=settings.max_grad_norm,
-            seed=settings.seed,
-            use_cpu=place.device == "cpu",
-            bf16=place.dtype == torch.bfloat16,
-            eval_strategy="epoch",
-            save_strategy="epoch",
-            save_total_limit=2,  # the best and the last; with 1 the trainer deletes the last one when it is stopped
-            load_best_model_at_end=True,
-            metric_for_best_model=best_metric,
-            greater_is_better=True,
-            restore_callback_states_from_checkpoint=True,
-            logging_strategy="epoch",
-            report_to="none",
-            disable_tqdm=True,
-            remove_unused_columns=False,
-            dataloader_pin_memory=False,
-            label_names=["labels"],
-        )
-    use_one_device(arguments)
+    arguments = _arguments(settings, folder, best_metric, place)
     tables = [module for module in model.modules() if _is_lazy(module, model, settings)]
     if ranks.size() > 1 and place.device == "cuda":  # NCCL reduces no sparse gradients
         tables = []
@@ -161,6 +134,39 @@ def train_model(
         raise Interrupted(f"stopped at step {step} of {steps}; run the same command with --resume to continue")
     _check_loss([entry["loss"] for entry in trainer.state.log_history if "loss" in entry], folder)
     return [entry for entry in trainer.state.log_history if f"eval_{best_metric}" in entry]
+
+
+def _arguments(settings: TrainingSettings, folder: Path, best_metric: str, place: Place) -> TrainingArguments:
+    """The settings as transformers' trainer has them."""
+    # One process is one, whatever a launcher told it: without this the trainer would look for the others.
+    with nullcontext() if ranks.size() > 1 else ranks.alone():
+        arguments = TrainingArguments(
+            output_dir=str(folder / "steps"),
+            num_train_epochs=settings.epochs,
+            per_device_train_batch_size=settings.batch_size,
+            learning_rate=settings.learning_rate,
+            warmup_steps=settings.warmup,
+            lr_scheduler_type=settings.schedule,
+            max_grad_norm=settings.max_grad_norm,
+            seed=settings.seed,
+            use_cpu=place.device == "cpu",
+            bf16=place.dtype == torch.bfloat16,
+            eval_strategy="epoch",
+            save_strategy="epoch",
+            save_total_limit=2,  # the best and the last; with 1 the trainer deletes the last one when it is stopped
+            load_best_model_at_end=True,
+            metric_for_best_model=best_metric,
+            greater_is_better=True,
+            restore_callback_states_from_checkpoint=True,
+            logging_strategy="epoch",
+            report_to="none",
+            disable_tqdm=True,
+            remove_unused_columns=False,
+            dataloader_pin_memory=False,
+            label_names=["labels"],
+        )
+    use_one_device(arguments)
+    return arguments
 
 
 def use_one_device(arguments: TrainingArguments) -> None:

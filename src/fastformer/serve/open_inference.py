@@ -14,7 +14,7 @@ from fastapi import APIRouter, Body
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from fastformer.serve.failures import Failure, invalid
+from fastformer.serve.failures import invalid
 from fastformer.serve.model import Example, ServedModel
 from fastformer.serve.openai import find
 from fastformer.version import __version__
@@ -93,6 +93,29 @@ def _output(name: str, values: list[Any]) -> dict[str, Any]:
     return {"name": name, "datatype": "BYTES", "shape": [count], "data": written, "parameters": {"content": "json"}}
 
 
+async def infer(model: ServedModel, body: Infer) -> list[dict[str, Any]]:
+    """The outputs that are asked for, in that order; without a wish all of them but `vector`."""
+    examples = examples_of(body.inputs)
+    parameters = dict(body.parameters or {})
+    truncate = parameters.pop("truncate", None)
+    asked = None if body.outputs is None else [one.name for one in body.outputs]
+    outputs: list[dict[str, Any]] = []
+    if asked is None or set(asked) - {_VECTOR}:
+        outputs = outputs_of(await model.predict(examples, parameters, truncate))
+    if asked is None:
+        return outputs
+    if _VECTOR in asked:
+        if not model.has_vectors:
+            raise invalid(f"{model.name} has no vectors: it is a run of {model.task}")
+        vectors = np.stack(await model.vectors(examples, truncate)).astype(np.float32)
+        shape, data = list(vectors.shape), vectors.ravel().tolist()
+        outputs.append({"name": _VECTOR, "datatype": "FP32", "shape": shape, "data": data})
+    named = {one["name"]: one for one in outputs}
+    if missing := [one for one in asked if one not in named]:
+        raise invalid(f"no output {missing[0]!r}; there is: {', '.join(named)}")
+    return [named[one] for one in dict.fromkeys(asked)]
+
+
 def routes(models: Mapping[str, ServedModel], is_ready: Any) -> APIRouter:
     """The routes for all models."""
     router = APIRouter(prefix="/v2", tags=["Open Inference Protocol"])
@@ -145,37 +168,8 @@ def routes(models: Mapping[str, ServedModel], is_ready: Any) -> APIRouter:
     @router.post("/models/{name}/infer", summary="Answer tensors", response_model=None)
     async def infer_route(name: str, body: Annotated[Infer, Body(openapi_examples=example)]) -> JSONResponse:
         """An output per field of the answers, and `vector` where it is asked for."""
-        model = find(models, name)
-        examples = examples_of(body.inputs)
-        parameters = dict(body.parameters or {})
-        truncate = parameters.pop("truncate", None)
-        asked = None if body.outputs is None else [one.name for one in body.outputs]
-        outputs: list[dict[str, Any]] = []
-        if asked is None or set(asked) - {_VECTOR}:
-            outputs = outputs_of(await model.predict(examples, parameters, truncate))
-        if asked is not None and _VECTOR in asked:
-            if not model.has_vectors:
-                raise invalid(f"{name} has no vectors: it is a run of {model.task}")
-            vectors = np.stack(await model.vectors(examples, truncate))
-            outputs.append(
-                {
-                    "name": _VECTOR,
-                    "datatype": "FP32",
-                    "shape": list(vectors.shape),
-                    "data": vectors.astype(np.float32).ravel().tolist(),
-                }
-            )
-        if asked is not None:
-            named = {one["name"]: one for one in outputs}
-            if missing := [one for one in asked if one not in named]:
-                raise Failure(422, "Validation", f"no output {missing[0]!r}; there is: {', '.join(named)}")
-            outputs = [named[one] for one in dict.fromkeys(asked)]
-        content = {
-            "model_name": name,
-            "model_version": "1",
-            **({} if body.id is None else {"id": body.id}),
-            "outputs": outputs,
-        }
-        return JSONResponse(content)
+        identity = {} if body.id is None else {"id": body.id}
+        outputs = await infer(find(models, name), body)
+        return JSONResponse({"model_name": name, "model_version": "1", **identity, "outputs": outputs})
 
     return router

@@ -4,14 +4,13 @@ import base64
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from fastapi import APIRouter, Body
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from fastformer.serve.failures import Failure, invalid
 from fastformer.serve.model import ServedModel
-from fastformer.serve.tei import embed
+from fastformer.serve.tei import embed, unit
 
 
 class Embeddings(BaseModel):
@@ -49,8 +48,7 @@ def routes(models: Mapping[str, ServedModel]) -> APIRouter:
         if body.dimensions not in (None, whole := vectors.shape[1]):
             if not (model.predictor.may_be_cut and 1 <= body.dimensions < whole):
                 raise invalid(f"`dimensions` is {body.dimensions}; the vectors of {model.name} have {whole}")
-            vectors = vectors[:, : body.dimensions]
-            vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True).clip(1e-12)
+            vectors = unit(vectors[:, : body.dimensions])
         if body.encoding_format == "base64":
             written: list[Any] = [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in vectors]
         else:

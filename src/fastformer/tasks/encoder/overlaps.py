@@ -25,4 +25,4 @@ class SeenTexts:
             self.runs.update(runs_of(text))
 
     def __contains__(self, text: str) -> bool:
-        return any(run in self.runs for run in runs_of(text))
+        return bool(self.runs) and any(run in self.runs for run in runs_of(text))

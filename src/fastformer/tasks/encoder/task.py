@@ -74,13 +74,9 @@ class Encoder(Task[EncoderSettings, Parts[EncoderSettings]]):
         taught = store.read(settings.pieces)
 
         seen = SeenTexts(text for texts in data.get("keep_out", ()) for text in texts)
-        kept = (
-            [row for row, text in enumerate(taught.texts) if text not in seen]
-            if seen.runs
-            else range(len(taught.texts))
-        )
+        kept = [row for row, text in enumerate(taught.texts) if text not in seen]
         overlaps = len(taught.texts) - len(kept)
-        if seen.texts:
+        if seen.texts and workspace.show:
             say(
                 f"{how_many(overlaps, 'pieces', 'share', len(taught.texts))} 13 words in a row with one of "
                 f"{seen.texts:,} texts to keep out, and {'is' if overlaps == 1 else 'are'} left out."
