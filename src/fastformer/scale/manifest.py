@@ -20,7 +20,7 @@ from fastformer.errors import UserError
 from fastformer.scale.shards import MANIFEST, Place, Shard
 from fastformer.surroundings.files import explain_full_disk, writing_text
 
-SAVING = ".saving"  # how names of what is not written to its end, end
+SAVING = ".saving"  # the ending of files that are still being written
 PAUSE = 10.0  # seconds between two copies of a manifest that cannot be appended to
 
 
@@ -35,10 +35,10 @@ class Manifest:
         self.files = self._swept()
         if not self._read() and self.files:
             raise UserError(f"{folder.named}: is not empty, and no answers of ours are there; give another --output")
-        self._write_whole()  # without a line that a killed command left half
+        self._write_whole()  # drops the half line that a killed command may have left
 
     def _swept(self) -> dict[str, int | None]:
-        """The files of the folder and their sizes; what whoever was killed had not written to its end is deleted."""
+        """The files of the folder and their sizes. What a killed process left half-written is deleted."""
         found: dict[str, int | None] = {}
         for path, about in self.folder.files().items():
             if path.endswith(SAVING) and path.rpartition("/")[2].startswith("."):
@@ -99,7 +99,7 @@ class Manifest:
             self._write_whole()
 
     def close(self) -> None:
-        """Leave the manifest whole, and nothing beside the answers that is not."""
+        """Leave a whole manifest, and no half-written file beside the answers."""
         if not self.folder.is_local:
             self._write_whole()
         self._swept()

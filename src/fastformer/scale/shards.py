@@ -169,7 +169,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _fixed_part(pattern: str) -> str:
-    """The folder of a pattern down to its first part that is none."""
+    """The folder of a pattern, as far as no part of it is a pattern."""
     parts = pattern.split("/")[:-1]
     fixed = next((number for number, part in enumerate(parts) if _MAGIC & set(part)), len(parts))
     return "/".join(parts[:fixed])

@@ -112,7 +112,7 @@ def _about(error: Exception, shard: Shard, source: str) -> str:
 
 @contextmanager
 def _at_hand(shard: Shard) -> Iterator[tuple[str, Path]]:
-    """A file to read and one to write on this machine; what is elsewhere is fetched, and brought there when whole."""
+    """A file to read and one to write, both here. Those elsewhere are fetched, and results brought back whole."""
     place, target = Place(shard.source), Place(shard.output)
     with tempfile.TemporaryDirectory(prefix="fastformer-", ignore_cleanup_errors=True) as folder:
         source, output = place.path, Path(target.path)

@@ -1,7 +1,7 @@
 """A run folder as a service: HTTP around its `Predictor`, requests in batches, and a page for people.
 
-No task is known here by name. `predict` and `vectors` of any `Predictor` are served, and what further a task does for
-whoever asks it says itself (`Predictor.services`).
+No task is known here by name. `predict` and `vectors` of any `Predictor` are served. What else a task
+offers, it declares itself (`Predictor.services`).
 """
 
 from fastformer.lazy import lazy_names

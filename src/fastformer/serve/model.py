@@ -21,7 +21,7 @@ from fastformer.tasks.base import Declaration, Predictor, Service, get_declarati
 from fastformer.tasks.verbs import load, options_for
 
 _LOG = logging.getLogger("fastformer.serve")
-_MOST_TOKENS = 18  # of one character: so many letters a tokenizer's normalization may make of it
+_MOST_TOKENS = 18  # that one character may become, after a tokenizer's normalization
 Example = str | dict[str, Any]
 
 

@@ -2,7 +2,7 @@
 
 An input is one of two: `text`, a text per place, or `json`, an example per place written as JSON. A field of the
 answers becomes an output: text as BYTES, a number as FP64, a table of numbers as FP64 with the names of its columns
-beside it, and anything else as JSON in BYTES. The output `vector` is there for who asks for it.
+beside it, and anything else as JSON in BYTES. The output `vector` is given to clients that ask for it.
 """
 
 import json

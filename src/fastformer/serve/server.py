@@ -31,7 +31,7 @@ _LOG = logging.getLogger("fastformer.serve")
 
 
 def named_runs(given: Sequence[str]) -> dict[str, Path]:
-    """`RUN` or `NAME=RUN` -> folders by name; a run without a name is called as its folder."""
+    """`RUN` or `NAME=RUN` -> folders by name; a run without a name is called after its folder."""
     runs: dict[str, Path] = {}
     for one in given:
         name, separator, folder = one.partition("=")

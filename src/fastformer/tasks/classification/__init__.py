@@ -1,14 +1,13 @@
-"""Text classification: one label, several labels or a number for a text."""
+"""Text classification: one label, several labels or a number per text."""
 
-import importlib
-from typing import Any
+from fastformer.lazy import lazy_names
 
-_PLACES = {"TextClassifier": "estimator", "TextRegressor": "estimator", "explain": "explaining"}
+_PLACES = {
+    "TextClassifier": "fastformer.tasks.classification.estimator",
+    "TextRegressor": "fastformer.tasks.classification.estimator",
+    "explain": "fastformer.tasks.classification.explaining",
+}
 
-__all__ = ["TextClassifier", "TextRegressor", "explain"]
+__all__ = [*_PLACES]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
+__getattr__, __dir__ = lazy_names(__name__, _PLACES)

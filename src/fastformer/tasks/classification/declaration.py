@@ -86,8 +86,8 @@ Example: `fastformer train classification --train reviews.csv --test held-out.cs
         data_help=f"Training data: {DATA_HELP}",
         held_out="a tenth of --train, at most 5,000 rows; of fewer than 3,000 rows up to three tenths",
         sources={
-            "unlabelled": "Texts without labels, in any format that --train may have: their words join in the "
-            "vocabulary, and which words go together in them is learned from if that does better on held-out rows."
+            "unlabelled": "Texts without labels, in any format that --train may have: their words join the "
+            "vocabulary, and the model learns which words go together in them if that does better on held-out rows."
         },
         predicting=Predicting,
         evaluating=Evaluating,

@@ -233,8 +233,8 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
     ) -> Self:
         """Train on texts and their labels `y`; some of them are held out to choose the epoch.
 
-        `unlabelled` are further texts, without labels. Their words join in the vocabulary, and which words go together
-        in them is learned from if that does better on the texts held out.
+        `unlabelled` are further texts, without labels. Their words join the vocabulary. The model also learns which
+        words go together in them, if that does better on the texts held out.
 
         `sample_weight` says how much each text counts in the losses, beside the others. One of weight 0 is left out.
         """

@@ -1,4 +1,4 @@
-"""`TextEncoder`: vectors of texts in Python, with the encoder that comes along or one of one's own.
+"""`TextEncoder`: vectors of texts in Python, with the shipped encoder or one of your own.
 
 from fastformer import TextEncoder
 

@@ -1,21 +1,15 @@
 """News recommendation: rank articles for a user by what the user clicked before, on data in MIND's layout."""
 
-import importlib
-from typing import Any
+from fastformer.lazy import lazy_names
 
 _PLACES = {
-    "Recommender": "model",
-    "recommend": "model",
-    "recommend_to_all": "model",
-    "ensemble": "ensembles",
-    "import_clicks": "tables",
+    "Recommender": "fastformer.tasks.recommendation.model",
+    "recommend": "fastformer.tasks.recommendation.model",
+    "recommend_to_all": "fastformer.tasks.recommendation.model",
+    "ensemble": "fastformer.tasks.recommendation.ensembles",
+    "import_clicks": "fastformer.tasks.recommendation.tables",
 }
 
-__all__ = ["Recommender", "ensemble", "import_clicks", "recommend", "recommend_to_all"]
+__all__ = [*_PLACES]
 
-
-def __getattr__(name: str) -> Any:
-    """What users import: it brings torch along, so it is loaded only when it is asked for."""
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
+__getattr__, __dir__ = lazy_names(__name__, _PLACES)

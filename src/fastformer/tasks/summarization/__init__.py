@@ -1,14 +1,12 @@
 """Summarization: a text from a longer one."""
 
-from typing import Any
+from fastformer.lazy import lazy_names
 
-__all__ = ["Summarizer", "summarize"]
+_PLACES = {
+    "Summarizer": "fastformer.tasks.summarization.summarizer",
+    "summarize": "fastformer.tasks.summarization.summarizer",
+}
 
+__all__ = [*_PLACES]
 
-def __getattr__(name: str) -> Any:
-    """The model brings torch along: it is loaded when it is asked for."""
-    if name in __all__:
-        from fastformer.tasks.summarization import summarizer
-
-        return getattr(summarizer, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy_names(__name__, _PLACES)
