@@ -74,11 +74,12 @@ class TextRunner:
             self.cut += cut
         lengths = np.array([len(ids) for ids in encoded])
         batches = token_budget_batches(lengths, self.batch_tokens)
+        device = self.model.device  # once: whoever asks walks through the modules
 
         def run(batch: np.ndarray) -> np.ndarray:
             inputs = pad_batch([encoded[index] for index in batch], self.tokenizer.pad_token_id)
             with torch.inference_mode():
-                rows = output(**{name: tensor.to(self.model.device) for name, tensor in inputs.items()})
+                rows = output(**{name: tensor.to(device) for name, tensor in inputs.items()})
                 rows = rows.float().cpu().numpy()
             release()
             return rows
