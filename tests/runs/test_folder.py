@@ -9,6 +9,7 @@ import pytest
 
 from fastformer.errors import UserError
 from fastformer.runs.folder import claim_output, finish_saving, holds_anything, open_run, unharmed, writing_run
+from fastformer.tasks import base
 
 OLD = {"config.json": "old", "model.safetensors": "old", "news.parquet": "old", "tokenizer.json": "old"}
 NEW = {"config.json": "new", "model.onnx": "new", "tokenizer.json": "new"}
@@ -73,6 +74,42 @@ def test_killed_at_any_moment_it_leaves_the_old_run_or_the_new_one(tmp_path):
     assert len(found) > 15
     assert found == sorted(found, reverse=True)  # the old one up to a moment, from then on the new one
     assert {*found} == {"old", "new"}
+
+
+class SlowReader:
+    """A task that has read one file of a run when something happens to the folder."""
+
+    def __init__(self, *happens):
+        self.happens = [*happens]
+
+    def load(self, run):
+        first = (run.folder / "config.json").read_text()
+        if self.happens:
+            self.happens.pop()(run.folder)
+        return first, (run.folder / "tokenizer.json").read_text()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_reader_never_has_files_of_two_runs(tmp_path, monkeypatch):
+    def loaded(*happens):
+        reader = SlowReader(*happens)
+        monkeypatch.setattr(base, "get_task", lambda name: reader)
+        return base.load_run(open_run(tmp_path / "run"))
+
+    found = []
+    for change in range(1, 100):
+        save(tmp_path / "run", OLD)
+        killed = []
+        found.append(loaded(lambda folder, n=change, how=killed: how.append(killed_at(n, folder))))
+        if not killed[0]:
+            break
+    assert {*found} == {("old", "old"), ("new", "new")}
+    assert found[-1] == ("new", "new")
+    save(tmp_path / "run", OLD)
+    assert loaded(lambda folder: save(folder, NEW), lambda folder: save(folder, OLD)) == ("new", "new")
+    with pytest.raises(UserError, match="replaced by another run again and again; try later"):
+        loaded(*[lambda folder: save(folder, NEW)] * base.LOADINGS)
 
 
 def test_a_save_that_fails_leaves_the_old_run(tmp_path):

@@ -13,7 +13,8 @@
 
 A run is written aside, all of it, and becomes the run by one rename; then its files move into place. So whatever
 happens, and wherever it does, there is an older run as it was or the new one: what a crash leaves to move, `open_run`
-moves (`finish_saving`).
+moves (`finish_saving`). Whoever loads one while another takes its place loads again (`tasks.base.load_run`), so that
+the weights of one never meet the tokenizer of the other.
 """
 
 import errno
@@ -41,7 +42,17 @@ from fastformer.errors import UserError
 from fastformer.export.onnx_model import OnnxClassifier
 from fastformer.export.session import MODEL_FILE
 from fastformer.modeling import FastformerConfig
-from fastformer.runs.record import RUN_FILE, check_shards, read_json, read_object, read_record
+from fastformer.runs.record import (
+    COMPLETE,
+    RUN_FILE,
+    Mark,
+    check_shards,
+    is_replaced,
+    mark_of,
+    read_json,
+    read_object,
+    read_record,
+)
 from fastformer.surroundings.files import explain_full_disk, write_json, writing_aside, writing_text
 from fastformer.surroundings.progress import quiet_libraries
 from fastformer.version import __version__
@@ -52,7 +63,6 @@ CHECKPOINTS = "checkpoints"
 LARGE_TABLE = 100_000  # numbers of a table that are worth rounding
 CHECKPOINT_MARK = "settings.json"  # in checkpoints/: says that they are ours
 _ASIDE = ".saving"  # a run that is being written
-_COMPLETE = ".saved"  # a run that is complete: its files are on their way into place
 _NAMES = ".names.json"  # in it: what its files are called
 _OPTIONAL = ("model.safetensors", MODEL_FILE, "generation_config.json")
 
@@ -65,10 +75,16 @@ class InUse(UserError):
 
 @dataclass
 class Run:
-    """An opened run folder. `record` is its run.json."""
+    """An opened run folder. `record` is its run.json, and `mark` tells it from a run that replaces it."""
 
     folder: Path
     record: dict[str, Any]
+    mark: Mark | None = None
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether another run took its place, or is about to: what was read since may be of both."""
+        return is_replaced(self.folder, self.mark)
 
     @property
     def task(self) -> str:
@@ -151,6 +167,7 @@ def open_run(folder: str | Path) -> Run:
     if not folder.is_dir():
         folder = _brought_along(str(folder))
     finish_saving(folder)
+    mark = mark_of(folder)  # before it is read: whoever comes in between is noticed
     try:
         record = read_record(folder)
     except FileNotFoundError:
@@ -159,7 +176,7 @@ def open_run(folder: str | Path) -> Run:
         if (saved := _saved_elsewhere(folder)) is not None:
             return saved
         raise UserError(f"{folder}: not a run folder (no {RUN_FILE} in it); give the --output of a training") from None
-    return Run(folder, record)
+    return Run(folder, record, mark)
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
@@ -453,7 +470,7 @@ def writing_run(folder: Path, record: dict[str, Any]) -> Iterator[Path]:
                 path.chmod((aside / RUN_FILE).stat().st_mode)
             names = sorted((path.name for path in aside.iterdir()), key=lambda name: name == RUN_FILE)
             write_json(aside / _NAMES, names)
-            aside.rename(folder / _COMPLETE)  # from here on it is the run, even if we are killed
+            aside.rename(folder / COMPLETE)  # from here on it is the run, even if we are killed
             finish_saving(folder)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
@@ -461,7 +478,7 @@ def writing_run(folder: Path, record: dict[str, Any]) -> Iterator[Path]:
 
 def finish_saving(folder: Path) -> None:
     """Move the files of a complete run into place, as far as whoever saved it has not: it may have been killed."""
-    complete = folder / _COMPLETE
+    complete = folder / COMPLETE
     if not complete.is_dir():
         return
     try:

@@ -12,6 +12,8 @@ from fastformer.engine.settings import problem_with
 from fastformer.errors import UserError
 
 RUN_FILE = "run.json"
+COMPLETE = ".saved"  # in a run folder: a run that is complete, whose files are on their way into place
+Mark = tuple[int, int, int]
 # What every task has. Entries of a task's own stand in its declaration, its settings in their dataclass.
 COMMON: dict[str, Any] = {
     "fastformer": str,
@@ -24,6 +26,24 @@ COMMON: dict[str, Any] = {
     "longest": int | None,
     "estimator": dict[str, Any],
 }
+
+
+def mark_of(folder: Path) -> Mark | None:
+    """What tells the run in a folder from the one that replaces it; None where there is no run.json."""
+    try:
+        found = (folder / RUN_FILE).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def is_replaced(folder: Path, mark: Mark | None) -> bool:
+    """Whether a run that had this mark before its files were read may have lent some of them to another.
+
+    The files of a new run are moved into place between two moments: `COMPLETE` appears, and run.json, the last of them,
+    is another. So `COMPLETE` is looked for first: if it is gone again, run.json has changed.
+    """
+    return (folder / COMPLETE).is_dir() or mark_of(folder) != mark
 
 
 def read_json(path: Path, mend: str = "train the run again") -> Any:

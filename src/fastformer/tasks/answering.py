@@ -20,7 +20,7 @@ from fastformer.data.standard_input import input_pauses
 from fastformer.data.text_files import WITH_NAMES, TextFiles
 from fastformer.engine.settings import TaskSettings, options_given, options_of
 from fastformer.errors import UserError
-from fastformer.runs.record import read_record
+from fastformer.runs.record import is_replaced, mark_of, read_record
 from fastformer.surroundings.files import check_apart
 from fastformer.surroundings.progress import progress_bar, say
 from fastformer.tasks.base import Declaration, LightPredictor, Predictor, declared, get_declaration
@@ -77,6 +77,7 @@ def light_predictor(run: Predictor | str | Path) -> LightPredictor | None:
     """A predictor of an export that needs neither PyTorch nor transformers; None where there is none."""
     if isinstance(run, Predictor):
         return run if isinstance(run, LightPredictor) else None
+    mark = mark_of(Path(run))
     try:
         record = read_record(Path(run))
         light = declared()[record["task"]].light if "export" in record else None
@@ -86,8 +87,9 @@ def light_predictor(run: Predictor | str | Path) -> LightPredictor | None:
         return None
     module, _, name = light.partition(":")
     predictor = getattr(importlib.import_module(module), name).open(Path(run), record)
-    if predictor is not None:
-        predictor.folder = Path(run)
+    if predictor is None or is_replaced(Path(run), mark):  # whoever opens it next waits for what replaces it
+        return None
+    predictor.folder = Path(run)
     return predictor
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from fastformer.runs.folder import Run
 
 
+LOADINGS = 10  # of a run that others replace meanwhile
 _JSON = json.JSONEncoder(ensure_ascii=False, default=str, allow_nan=False)  # one for all lines
 
 
@@ -120,10 +121,25 @@ def get_task(name: str) -> "Task":
 
 
 def load_run(run: "Run") -> "Predictor":
-    """A run, ready to answer; whatever a damaged folder makes a library say is one line."""
-    task = get_task(run.task)
-    with run.loading():
-        return task.load(run)
+    """A run, ready to answer; whatever a damaged folder makes a library say is one line.
+
+    One that another run replaces in the meantime is loaded again: its files may be of both.
+    """
+    from fastformer.runs.folder import InUse, open_run
+
+    for _ in range(LOADINGS):
+        task = get_task(run.task)
+        try:
+            with run.loading():
+                predictor = task.load(run)
+        except UserError:
+            if not run.is_replaced:
+                raise
+        else:
+            if not run.is_replaced:
+                return predictor
+        run = open_run(run.folder)
+    raise InUse(f"{run.folder}: is replaced by another run again and again; try later")
 
 
 @dataclass(kw_only=True)
