@@ -162,6 +162,11 @@ def test_other_trouble_of_the_machine_is_told_too(tmp_path, monkeypatch):
     assert f"{path}: cannot be read (Input/output error)" in error_of(path)
 
 
+def test_a_link_to_itself_is_told(tmp_path):
+    (tmp_path / "loop.csv").symlink_to("loop.csv")
+    assert "loop.csv: " in error_of(tmp_path / "loop.csv")
+
+
 def test_a_folder_that_is_no_table_says_so(tmp_path):
     assert error_of(tmp_path).startswith(f"{tmp_path}: a folder with neither LABEL/*.txt nor")
     loose = write(tmp_path / "a.txt", "no label")

@@ -1,6 +1,6 @@
 """A fuzzer: what users give, damaged at random, to every verb of every task.
 
-    make fuzz CASES=10000 SEED=1            # inputs, arguments and run folders, and a table of what came out
+    make fuzz CASES=10000 SEED=1            # inputs, arguments, run folders, tools, and a table of what came out
     python -m tests.fuzz --seed 1 --only folders:17   # one case again, with all that it said
 
 A case is a command line in a folder of its own; its kind, number and the seed say all of it. It runs in a fork of one

@@ -18,6 +18,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=1000, help="inputs and arguments, seven to three")
     parser.add_argument("--folders", type=int, help="damaged run folders [default: a fifth of the cases]")
+    parser.add_argument("--tools", type=int, help="arguments of serve, bench and the like [default: a twentieth]")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", help="cases, as KIND:NUMBER,…, with all that they said")
     parser.add_argument("--keep", type=Path, default=Path("build/fuzz"), help="runs to damage, and results so far")
@@ -35,6 +36,7 @@ def main() -> int:
     folders = given.cases // 5 if given.folders is None else given.folders
     arguments = given.cases * 3 // 10
     counts = {"inputs": given.cases - arguments, "arguments": arguments, "folders": folders}
+    counts["tools"] = given.cases // 20 if given.tools is None else given.tools
     planned = [(kind, number) for kind, count in counts.items() for number in range(count)]
     planned.sort(key=lambda case: case[1] / counts[case[0]])  # all kinds from the start on
     if given.only:

@@ -31,6 +31,7 @@ class Case:
     answers: int | None = None
     same: set[int] = field(default_factory=set)
     damaged: bool = False  # the run folder is
+    lasting: bool = False  # it may go on for long: one that still runs after a while has understood what was asked
 
 
 def make(kind: str, number: int, seed: int, subjects: list[Subject], place: Path) -> Case:
@@ -249,6 +250,7 @@ WORDS = [
     "", "-", "--", "-1", "0", "1", "2", "1000000", str(2**40), str(10**30), "1e999", "nan", "x", "a,b", ",", "/", "..",
     "/dev/null", "/dev/zero", "missing.csv", "\udce9.jsonl", "a" * 5000, "--help", "--json", "é", "tab", "None", "0.5",
 ]  # fmt: skip
+NUMBERS = ["-1", "0", "1", "3", "1000000", str(2**40), str(10**30), "0.5", "1e999", "nan"]
 
 
 def _argument(pick: Random, subject: Subject, place: Path) -> Case:
@@ -267,9 +269,16 @@ def _argument(pick: Random, subject: Subject, place: Path) -> Case:
         "search": ["search", str(place / "data.jsonl"), "a cat", "--model", subject.run],
         "ensemble": ["ensemble", subject.run, subject.run, "--output", str(place / "made")],
     }.get(verb) or _verb(verb, subject.run, source if verb == "evaluate" else str(place / "data.jsonl"), place)
+    _damage_arguments(arguments, options_of(verb, subject.task), pick, place)
+    return Case(arguments, subject=subject, verb=f"{verb}?")
+
+
+def _damage_arguments(
+    arguments: list[str], known: list[tuple[str, bool]], pick: Random, place: Path, words: list[str] = WORDS
+) -> None:
+    """Change one or two arguments, take them away, or add options."""
     for _ in range(pick.choice((1, 1, 2))):
-        word = pick.choice([*WORDS, str(place / "loop.csv"), str(place)])
-        known = options_of(verb, subject.task)
+        word = pick.choice([*words, str(place / "loop.csv"), str(place)])
         match pick.randrange(6):
             case 0:
                 arguments[pick.randrange(1, len(arguments))] = word
@@ -278,15 +287,57 @@ def _argument(pick: Random, subject: Subject, place: Path) -> Case:
             case _:
                 name, takes = pick.choice(known)
                 arguments += [name, word] if takes else [name]
-    return Case(arguments, subject=subject, verb=f"{verb}?")
 
 
-def options_of(verb: str, task: str) -> list[tuple[str, bool]]:
+def _tool(pick: Random, subject: Subject, place: Path) -> Case:
+    """The same for what stands around the verbs of tasks: servers, measurements, tables, and tables of clicks."""
+    data, run, made = str(place / "data.jsonl"), subject.run, str(place / "made")
+    out = str(place / "out")  # measurements go on in a folder, so one that was refused may leave it
+    Path(data).write_bytes(_jsonl(subject.rows))
+    os.symlink("loop.csv", place / "loop.csv")
+    for split in ("train", "test"):
+        (place / "sets" / "one").mkdir(parents=True, exist_ok=True)
+        (place / "sets" / "one" / f"{split}.jsonl").write_bytes(_jsonl(subject.rows))
+    clicks = [{"user": n % 3, "item": n % 7, "time": n, "rating": n % 5} for n in range(60)]
+    items = [{"id": n, "title": f"old cat {n}", "category": "x"} for n in range(7)]
+    for name, rows in (("clicks.csv", clicks), ("items.csv", items)):
+        content = _csv(rows)
+        (place / name).write_bytes(bytes_damaged(content, pick) if pick.random() < 0.3 else content)
+    few = ["--repetitions", "1", "--threads", "1", "--output", out]
+    arguments = pick.choice(
+        [
+            ["serve", run, "--port", "0"],
+            ["serve", f"a={run}", f"b={run}", "--port", "0", "--api-key", "x"],
+            ["import-clicks", str(place / "clicks.csv"), str(place / "items.csv"), "--output", made],
+            ["import-clicks", str(place / "clicks.csv"), str(place / "items.csv"), "--output", made, "--json"],
+            ["bench", "speed", "--lengths", "16", "--tokens", "16", "--mixers", "fastformer", *few],
+            ["bench", "complexity", "--length", "16", "--width", "32", "--heads", "2"],
+            ["bench", "peers", "--lengths", "16", "--tokens", "16", *few],
+            ["bench", "classifiers", "--train", data, "--test", data, "--output", out, "--methods", "commonest"],
+            ["bench", "suite", str(place / "sets"), "--output", out, "--methods", "commonest"],
+            ["bench", "encoder", str(place / "sets"), "--model", run],
+            ["bench", "recommendation", run, subject.train],
+            ["reproduce", "table-complexity", "--output", out],
+            ["reproduce", "table-datasets", "--data", f"one={data}", "--output", out],
+            *(
+                ["reproduce", name, "--data", f"one={data}", "--scale", "small", "--so-far", "--output", out]
+                for name in ("table-classification", "table-recommendation", "table-summarization", "table-conversion")
+            ),
+        ]
+    )
+    names = arguments[: 2 if arguments[0] in ("bench", "reproduce") else 1]
+    given = arguments[len(names) - 1 :]  # a group's own name stays
+    _damage_arguments(given, options_of(*names), pick, place, [*WORDS, *3 * NUMBERS])
+    lasting = names[0] != "import-clicks"
+    return Case([*names[:-1], *given], subject=subject, verb=f"{' '.join(names)}?", lasting=lasting)
+
+
+def options_of(verb: str, what: str = "") -> list[tuple[str, bool]]:
     """The options of a command, and whether they take a value."""
     from .outcomes import command
 
     found: Any = command.commands[verb]
-    found = found.commands[task] if verb == "train" else found
+    found = getattr(found, "commands", {what: found})[what]
     return [(one.opts[0], not one.is_flag) for one in found.params if one.opts[0].startswith("--")]
 
 
@@ -294,4 +345,5 @@ KINDS: dict[str, Callable[[Random, Subject, Path], Case]] = {
     "inputs": _input,
     "folders": _folder,
     "arguments": _argument,
+    "tools": _tool,
 }

@@ -146,6 +146,12 @@ def test_it_listens_here_only_sheds_load_reloads_and_stops(started, classifier, 
         server.ask("/health")
 
 
+@pytest.mark.parametrize("host", ["caf\udce9", "a\0b", "x" * 100 + ".org", "999.1.1.1"])
+def test_a_host_that_cannot_be_one_is_said(host, tmp_path):
+    with pytest.raises(UserError, match="cannot listen there"):
+        serve({"run": tmp_path}, host=host, port=0)
+
+
 def test_a_port_that_is_taken_is_said_before_anything_is_loaded(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -16,6 +16,7 @@ from fastformer.surroundings import machine
 from fastformer.version import __version__
 
 Step = Callable[[], Any]
+MOST = 100_000_000  # tokens or rows that can be asked for
 
 
 @contextmanager
@@ -107,8 +108,8 @@ def numbers(given: str | Sequence[int] | Sequence[str], option: str) -> list[int
         found = sorted({int(part) for part in parts})
     except ValueError:
         raise UserError(f"{option} {given}: give whole numbers with commas between them, like 128,256,512") from None
-    if not found or found[0] < 1:
-        raise UserError(f"{option} {given}: give at least one number, each 1 or more")
+    if not found or found[0] < 1 or found[-1] > MOST:
+        raise UserError(f"{option} {given}: give at least one number, each from 1 to {MOST:,}")
     return found
 
 

@@ -41,7 +41,7 @@ def bench_speed(
     ] = "128,256,512,1024,2048,4096,8192,16384,32768,65536",
     mixers: Annotated[str | None, typer.Option(help="Names with commas between them [default: all].")] = None,
     tokens: Annotated[
-        int, typer.Option(min=1, help="Tokens per batch: texts times length, at least one text.")
+        int, typer.Option(min=1, max=100_000_000, help="Tokens per batch: texts times length, at least one text.")
     ] = 65536,
     repetitions: Repetitions = 5,
     time_budget: Annotated[float, typer.Option(min=0, help="Seconds that one step may take.")] = 30,
@@ -85,9 +85,9 @@ def bench_speed(
 
 @bench_app.command("complexity")
 def bench_complexity(
-    width: Annotated[int, typer.Option(min=1, help="Width of a token vector.")] = 256,
-    heads: Annotated[int, typer.Option(min=1, help="Heads; they divide the width.")] = 16,
-    length: Annotated[int, typer.Option(min=1, help="Tokens per text.")] = 1024,
+    width: Annotated[int, typer.Option(min=1, max=65_536, help="Width of a token vector.")] = 256,
+    heads: Annotated[int, typer.Option(min=1, max=65_536, help="Heads; they divide the width.")] = 16,
+    length: Annotated[int, typer.Option(min=1, max=1_000_000, help="Tokens per text.")] = 1024,
     output: Annotated[
         Path | None, typer.Option(help="Folder for complexity.json and complexity.md [default: only print].")
     ] = None,
@@ -108,7 +108,9 @@ def bench_complexity(
 def bench_peers(
     output: Annotated[Path, typer.Option(help="Folder for peers.json and peers.md.")] = Path("runs/peers"),
     lengths: Annotated[str, typer.Option(help="Tokens per document.")] = "512,4096,16384",
-    tokens: Annotated[int, typer.Option(min=1, help="Tokens per batch, at least one document.")] = 16384,
+    tokens: Annotated[
+        int, typer.Option(min=1, max=100_000_000, help="Tokens per batch, at least one document.")
+    ] = 16384,
     repetitions: Repetitions = 5,
     time_budget: Annotated[
         float, typer.Option(min=0, help="Seconds; a model whose first batch takes longer is measured by it alone.")

@@ -128,8 +128,12 @@ Address = Annotated[
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted training in --output.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is in --output when done.")]
-Repetitions = Annotated[int, typer.Option(min=1, metavar="N", help="Measured steps; their median counts.")]
-Threads = Annotated[int | None, typer.Option(min=1, metavar="N", help="Threads of torch [default: as torch chooses].")]
+Repetitions = Annotated[
+    int, typer.Option(min=1, max=1_000_000, metavar="N", help="Measured steps; their median counts.")
+]
+Threads = Annotated[
+    int | None, typer.Option(min=1, max=1024, metavar="N", help="Threads of torch [default: as torch chooses].")
+]
 Device = Annotated[
     str, typer.Option(metavar="NAME", help="auto, cpu, cuda or mps; auto is cuda where PyTorch has it, else cpu.")
 ]

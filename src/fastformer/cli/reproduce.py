@@ -3,6 +3,7 @@
 import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,7 +31,7 @@ def _parameters(names: Iterable[str], data_help: str, seeds: str) -> Iterator[in
         if name in names:
             about = {"data": data_help, "seeds": f"{option.help} [default: {seeds}]."}.get(name, "")
             if about:
-                option = Option(about, least=option.least, metavar=option.metavar)
+                option = replace(option, help=about)
             yield option_parameter(name, kind, option, None if name == "data" else getattr(usual, name))
     yield inspect.Parameter("json_", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
 

@@ -133,10 +133,9 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=2048)
-    except OSError as error:
-        raise UserError(
-            f"{host}:{port}: cannot listen there ({error.strerror or error}); give another --port or --host"
-        ) from None
+    except (OSError, TypeError, ValueError) as error:  # a name that cannot be written is the latter two
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{host}:{port}: cannot listen there ({reason}); give another --port or --host") from None
     with listener:
         yield listener
 
