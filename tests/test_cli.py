@@ -178,8 +178,9 @@ def test_predict_takes_a_text_and_documents(fastformer, run_folder, tmp_path):  
 
 def test_predict_writes_a_file(fastformer, run_folder, tmp_path):  # noqa: F811
     source = write_csv(tmp_path / "in.csv", make_rows(5, 0))
-    code, out, _ = fastformer("predict", run_folder, source, "--output", tmp_path / "out.jsonl")
-    assert (code, out) == (0, f"5 answers in {tmp_path / 'out.jsonl'}.\n")
+    code, out, err = fastformer("predict", run_folder, source, "--output", tmp_path / "out.jsonl")
+    assert (code, out) == (0, "")
+    assert err == f"5 answers in {tmp_path / 'out.jsonl'}.\n"
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 5
 
 

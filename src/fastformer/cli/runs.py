@@ -35,7 +35,7 @@ from fastformer.cli.options import (
 )
 from fastformer.cli.train import option_parameter
 from fastformer.engine.settings import options_of
-from fastformer.surroundings.progress import how_many
+from fastformer.surroundings.progress import how_many, say
 from fastformer.tasks.base import declared
 from fastformer.tasks.texts import DATA_HELP
 
@@ -173,7 +173,7 @@ def predict(
     show_progress = output is not None or not sys.stdout.isatty()
     count = predict(run, data, output, document=document, text=text, **how, show_progress=show_progress)
     if output is not None:
-        print(f"{how_many(count, 'answers')} in {output}.")
+        say(f"{how_many(count, 'answers')} in {output}.")  # standard output has answers, and nothing else
 
 
 predict.__doc__ = _with_lines(predict.__doc__, [one.predict_help for one in declared().values()])
