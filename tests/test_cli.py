@@ -287,6 +287,25 @@ def test_numbers_agree_with_their_nouns_and_verbs(number, rest, said):
     assert how_many(number, *rest) == said
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["serve", "run", "--grace", "1e999"],
+        ["serve", "run", "--timeout", "1e300"],
+        ["bench", "complexity", "--width", str(10**30)],
+        ["bench", "peers", "--threads", str(2**40)],
+        ["bench", "speed", "--lengths", str(10**30)],
+        ["reproduce", "table-datasets", "--data-seed", str(2**40)],
+    ],
+)
+def test_numbers_beyond_measure_are_refused(fastformer, given, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, printed, said = fastformer(*given)
+    assert code == 2
+    assert "Invalid value" in said or "each from 1 to" in said
+    assert not printed
+
+
 def test_the_version_is_printed(fastformer):
     assert fastformer("--version") == (0, f"fastformer {__version__}\n", "")
 

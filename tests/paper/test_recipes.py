@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -173,3 +174,9 @@ def test_claims_are_about_variants_of_their_recipe(name):
     for claim in recipe.claims:
         assert {*claim.better, *claim.than} <= {variant.name for variant in recipe.variants}
         assert set(claim.paper) <= set(recipe.papers)
+
+
+def test_a_command_with_a_name_that_is_not_utf8_can_be_written_down():
+    line = Options(output=Path("caf\udce9")).command("table-complexity", ["output"])
+    assert line.encode().decode() == line
+    assert "caf\\udce9" in line

@@ -31,8 +31,10 @@ def serve(
     wait: Annotated[
         float, typer.Option(min=0, max=1000, metavar="MS", help="Milliseconds that a request waits for company.")
     ] = 2.0,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds until a request is given up.")] = 60.0,
-    grace: Annotated[float, typer.Option(min=1, help="Seconds to finish what runs when it is stopped.")] = 30.0,
+    timeout: Annotated[float, typer.Option(min=0.1, max=86_400, help="Seconds until a request is given up.")] = 60.0,
+    grace: Annotated[
+        float, typer.Option(min=1, max=86_400, help="Seconds to finish what runs when it is stopped.")
+    ] = 30.0,
     max_body: Annotated[int, typer.Option(min=1, metavar="BYTES", help="The largest request.")] = 16_000_000,
     max_inputs: Annotated[int, typer.Option(min=1, help="Most examples of one request.")] = 1024,
     truncate: Annotated[

@@ -64,7 +64,8 @@ class Options:
             if one.name != "data" and one.name in names and (value != one.default or one.name in ("scale", "output")):
                 flag = f"--{one.name.replace('_', '-')}"
                 parts += [flag] if value is True else [flag, str(value)]
-        return shlex.join(["fastformer", "reproduce", what, *parts])
+        line = shlex.join(["fastformer", "reproduce", what, *parts])
+        return line.encode("utf-8", "backslashreplace").decode()  # a name that is not UTF-8 could not be written down
 
 
 @dataclass(frozen=True, kw_only=True)
