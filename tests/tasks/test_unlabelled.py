@@ -107,11 +107,15 @@ def test_useless_unlabelled_texts_change_nothing():
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_directions_fold_into_the_features():
+@pytest.mark.parametrize("loudness", [None, 0.5, 0.0])
+def test_directions_fold_into_the_features(loudness):
+    """Whatever words mean beside them: not known, heard, or left out."""
     few, further = texts(60, 0), texts(200, 2)
     words = ngrams.word_strings(TOKENIZER.get_vocab(), SIZE, [0])
-    plain = ngrams.Features(Joined(few, further), words, 512)
-    features = plain.along(5, 0, 60)
+    meanings = None if loudness is None else np.random.default_rng(0).normal(size=(SIZE, 4)).astype(np.float32)
+    plain = ngrams.Features(Joined(few, further), words, 512, meanings)
+    features = plain.along(5, 0, 60).louder(1.0 if loudness is None else loudness)
+    plain = plain.louder(1.0 if loudness is None else loudness)
     assert features.rows.shape == (60, plain.rows.shape[1] + 5)
     fitted = ngrams.fit_machines(features, few.labels, 2, C=1.0)
     folded = features.directions.folded(fitted)

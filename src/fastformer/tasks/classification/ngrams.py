@@ -168,6 +168,8 @@ class Features:
             some.meanings = None
             columns = np.delete(np.arange(self.rows.shape[1]), meant)
             some.rows = _for_the_solver(self.rows[:, columns])
+            if self.directions is not None:
+                some.directions = replace(self.directions, axes=np.delete(self.directions.axes, meant, axis=0))
         return some
 
     def of(self, chosen: np.ndarray) -> "Features":
