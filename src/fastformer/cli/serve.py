@@ -29,8 +29,9 @@ def serve(
     queue: Annotated[int, typer.Option(min=1, help="Requests that may wait; further ones get 429.")] = 512,
     batch_tokens: Annotated[int, typer.Option(min=1, help="About how many tokens run together.")] = 32_768,
     wait: Annotated[
-        float, typer.Option(min=0, max=1000, metavar="MS", help="Milliseconds that a request waits for company.")
-    ] = 2.0,
+        float,
+        typer.Option(min=0, max=1000, metavar="MS", help="Milliseconds that an idle model waits for company."),
+    ] = 0,
     timeout: Annotated[float, typer.Option(min=0.1, max=86_400, help="Seconds until a request is given up.")] = 60.0,
     grace: Annotated[
         float, typer.Option(min=1, max=86_400, help="Seconds to finish what runs when it is stopped.")

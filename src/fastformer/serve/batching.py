@@ -1,8 +1,8 @@
 """Requests that arrive together run together, and none of them notices.
 
 A model has one thread, which takes what waits: all jobs of the same kind, in their order, up to a number of tokens. An
-idle thread waits some milliseconds for more to come; a busy one finds them when it is done. Where a batch of
-several fails, each of its jobs runs again alone, so that a mistake meets whoever made it and nobody else.
+idle thread may wait for more to come (`Limits.wait`); a busy one finds them when it is done. Where a batch of several
+fails, each of its jobs runs again alone, so that a mistake meets whoever made it and nobody else.
 """
 
 import asyncio

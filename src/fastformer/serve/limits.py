@@ -13,7 +13,7 @@ class Limits:
     queue: int = 512  # requests that wait for the model
     queue_tokens: int = 4_000_000  # what these hold
     batch_tokens: int = 32_768  # that run together
-    wait: float = 0.002  # seconds that the first request of a batch waits for company, where the model is idle
+    wait: float = 0.0  # seconds that the first request of a batch waits for company, where the model is idle
     timeout: float = 60.0  # seconds until a request is given up
     upload: float = 30.0  # seconds that a client may take to send its request
     truncate: bool = False  # cut texts that are longer than the model reads, unless a request says otherwise
