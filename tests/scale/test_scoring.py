@@ -92,9 +92,9 @@ def test_processes_give_the_same_and_one_that_is_killed_is_replaced(run, source,
             while not (readers := [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if reads(pid)]):
                 pass
             os.kill(readers[0], signal.SIGKILL)
+            killed.append(readers[0])
             while reads(readers[0]):  # while it dies it could be taken for the next one
                 time.sleep(0.01)
-            killed.append(readers[0])
             os.close(writer)
 
     def reads(pid: int) -> bool:
