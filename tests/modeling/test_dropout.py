@@ -42,3 +42,18 @@ def test_nothing_is_dropped_in_evaluation_or_at_rate_zero():
     x = torch.randn(5, 5)
     assert torch.equal(Dropout(0.5).eval()(x), x)
     assert torch.equal(Dropout(0.0)(x), x)
+
+
+def test_what_it_is_added_onto_stays_whole():
+    torch.manual_seed(5)
+    x, onto = torch.randn(9, 20, requires_grad=True), torch.randn(9, 20, requires_grad=True)
+    dropout = Dropout(0.3)
+    torch.manual_seed(7)
+    expected = onto + dropout(x)
+    torch.manual_seed(7)
+    found = dropout(x, onto=onto)
+    torch.testing.assert_close(found, expected)
+    upstream = torch.randn(9, 20)
+    for ours, theirs in zip(*(torch.autograd.grad(y, (x, onto), upstream) for y in (found, expected)), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    assert torch.equal(dropout.eval()(x, onto=onto), onto + x)

@@ -112,6 +112,18 @@ def test_gradients_of_a_ragged_batch_are_those_of_its_rows():
         torch.testing.assert_close(ours, expected, atol=1e-9, rtol=1e-9)
 
 
+def test_a_ragged_batch_is_looked_up_once():
+    """A dense table's gradient is as large as the table: one per batch, not one per group."""
+    model = FastformerModel(FastformerConfig(**SMALL))
+    ids, mask = ragged(20, 400)
+    seen = []
+    model.embeddings.word_embeddings.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
+    model(ids, mask)
+    groups = parts.similar_rows(mask.bool())
+    assert len(groups) > 1
+    assert [part.numel() for part in seen] == [sum(len(rows) * width for rows, width in groups)]
+
+
 def test_ragged_batches_train_with_token_dropout():
     torch.manual_seed(0)
     config = FastformerConfig(**SMALL, token_dropout=0.3, bigram_buckets=64, position_embedding_type="none")

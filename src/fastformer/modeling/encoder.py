@@ -273,7 +273,7 @@ class FastformerLayer(GradientCheckpointingLayer):
         return x
 
     def _add(self, x: Tensor, change: Tensor) -> Tensor:
-        return x + self.dropout(change) if self.residual else self.dropout(change)
+        return self.dropout(change, onto=x if self.residual else None)
 
 
 class FastformerPreTrainedModel(PreTrainedModel):
@@ -374,39 +374,44 @@ class FastformerModel(FastformerPreTrainedModel):
             position_ids = position_ids.expand(mask.shape)
         if not all(isinstance(layer.mixer, FastformerMixer) for layer in self.layers):
             needs_whole_texts(f"mixer={self.config.mixer!r}")
+        if inputs_embeds is None:
+            words = self.embeddings.tokens(input_ids, mask, position_ids)
+            if self.training and self.config.token_dropout:
+                words = words.drop(self.config.token_dropout)
+                mask = words.mask
+        else:
+            positions = self.embeddings.positions(mask) if position_ids is None else position_ids
         on_cpu = mask.device.type == "cpu" and not torch.compiler.is_compiling()
+        groups: list[Group] = []
         if on_cpu and current_exchange() is None and not (output_attentions or output_hidden_states):
             groups = similar_rows(mask)
-            if len(groups) > 1:
-                return self._encode_groups(groups, input_ids, mask, position_ids, inputs_embeds, pooled_only)
-        inputs = (input_ids, mask, position_ids, inputs_embeds)
-        return self._encode(*inputs, output_attentions, output_hidden_states, pooled_only)
+        if len(groups) > 1:
+            if inputs_embeds is None:
+                x = self._embed_groups(groups, words)
+            else:
+                x = [self.embeddings.finish(inputs_embeds[rows, :w], positions[rows, :w]) for rows, w in groups]
+            return self._encode_groups(groups, x, mask, pooled_only)
+        x = self.embeddings(words) if inputs_embeds is None else self.embeddings.finish(inputs_embeds, positions)
+        return self._encode(x, mask, output_attentions, output_hidden_states, pooled_only, ours=x is not inputs_embeds)
+
+    def _embed_groups(self, groups: list[Group], tokens: Tokens) -> list[Tensor]:
+        """Vectors of groups of rows. All are looked up at once, so that a table has one gradient per batch."""
+
+        def in_line(field: Tensor | None) -> Tensor | None:
+            return None if field is None else torch.cat([field[rows, :width].flatten() for rows, width in groups])[None]
+
+        x = self.embeddings(Tokens(*map(in_line, tokens)))[0].split([len(rows) * width for rows, width in groups])
+        return [vectors.view(len(rows), width, -1) for vectors, (rows, width) in zip(x, groups, strict=True)]
 
     def _encode_groups(
-        self,
-        groups: list[Group],
-        input_ids: Tensor | None,
-        mask: Tensor,
-        position_ids: Tensor | None,
-        inputs_embeds: Tensor | None,
-        pooled_only: bool,
+        self, groups: list[Group], x: list[Tensor], mask: Tensor, pooled_only: bool
     ) -> BaseModelOutputWithPooling:
         """Encode groups of rows by themselves and put the results together; zeros where a row was cut."""
-
-        def of(field: Tensor | None, rows: Tensor, width: int) -> Tensor | None:
-            return None if field is None else field[rows, :width]
-
-        length = mask.shape[1]
         outputs = [
-            self._encode(
-                of(input_ids, rows, width),
-                mask[rows, :width],
-                of(position_ids, rows, width),
-                of(inputs_embeds, rows, width),
-                pooled_only=pooled_only,
-            )
-            for rows, width in groups
+            self._encode(vectors, mask[rows, :width], pooled_only=pooled_only)
+            for vectors, (rows, width) in zip(x, groups, strict=True)
         ]
+        length = mask.shape[1]
         order = torch.cat([rows for rows, _ in groups]).argsort()
         pooled = None if self.pooler is None else torch.cat([out.pooler_output for out in outputs])[order]
         if pooled_only:
@@ -419,25 +424,16 @@ class FastformerModel(FastformerPreTrainedModel):
 
     def _encode(
         self,
-        input_ids: Tensor | None,
+        x: Tensor,
         mask: Tensor,
-        position_ids: Tensor | None,
-        inputs_embeds: Tensor | None,
         output_attentions: bool = False,
         output_hidden_states: bool = False,
         pooled_only: bool = False,
+        ours: bool = True,
     ) -> BaseModelOutputWithPooling:
-        if input_ids is None:
-            positions = self.embeddings.positions(mask) if position_ids is None else position_ids
-            x = self.embeddings.finish(inputs_embeds, positions)
-        else:
-            words = self.embeddings.tokens(input_ids, mask, position_ids)
-            if self.training and self.config.token_dropout:
-                words = words.drop(self.config.token_dropout)
-                mask = words.mask
-            x = self.embeddings(words)
+        """All behind the embedding. `ours`: nobody else has `x`."""
         if self.neighbors is not None:
-            x = self.neighbors(x, mask)
+            x, ours = self.neighbors(x, mask), True
         # Without gradients a layer may write over its input, unless the caller, a hook or the result has it.
         hooked = any(module._forward_hooks for module in (self.embeddings, *self.layers))
         keep_all = torch.is_grad_enabled() or output_hidden_states or hooked
@@ -447,7 +443,8 @@ class FastformerModel(FastformerPreTrainedModel):
             layer = self.layers[0 if self.config.share_layers else depth]
             if may_fold and depth == self.config.num_hidden_layers - 1 and layer.folds_into(self.pooler, x):
                 return BaseModelOutputWithPooling(pooler_output=layer.pool(x, mask, self.pooler))
-            x, weights = layer(x, mask, output_attentions, out=None if keep_all or x is inputs_embeds else x)
+            x, weights = layer(x, mask, output_attentions, out=None if keep_all or not ours else x)
+            ours = True
             hidden_states.append(x)
             attentions.append(weights)
         x = hidden_states[-1] = _normalized(self.final_norm, x)

@@ -30,7 +30,7 @@ class AdditivePooling(nn.Module):
 
     def weights(self, x: Tensor, mask: Tensor) -> Tensor:
         """The weight of each token (batch, length): 0 at padding; the others of a row sum to 1."""
-        scores = map_parts(lambda part: self.score(self.dense(x[part]).mul_(2).sigmoid_()).mul_(2), x).squeeze(-1)
+        scores = map_parts(lambda part: self.score(self.dense(x[part]).mul(2).sigmoid_()).mul(2), x).squeeze(-1)
         return _softmax(scores.to(_at_least_float32(x)), mask)
 
     def mapped_weights(self, x: Tensor, mask: Tensor, token_map: Tensor, offset: Tensor) -> Tensor:
