@@ -1,9 +1,11 @@
 """The command line: what it prints, and how it answers mistakes: one line and exit code 2."""
 
+import inspect
 import io
 import json
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ import typer
 
 from fastformer.cli import main
 from fastformer.cli.app import app
+from fastformer.cli.bench import bench_app
 from fastformer.errors import UserError, extra
 from fastformer.surroundings.progress import how_many
 from fastformer.version import __version__
@@ -314,3 +317,13 @@ def test_a_missing_package_is_told_with_its_extra():
     told = pytest.raises(UserError, match=r"no_such_package is not installed; run: pip install 'fastformer\[plots\]'")
     with told, extra("plots"):
         import no_such_package  # noqa: F401
+
+
+@pytest.mark.parametrize("command", bench_app.registered_commands, ids=lambda command: command.name)
+def test_every_option_of_a_measurement_is_an_argument_of_its_function(command):
+    place = inspect.getclosurevars(command.callback).nonlocals
+    function = getattr(import_module(f"fastformer.bench.{place['module_name']}"), place["function_name"])
+    parameters = inspect.signature(command.callback).parameters
+    needed = [name for name, one in parameters.items() if one.default is one.empty]
+    options = {name: None for name in parameters if name not in (*needed, "json_")}
+    inspect.signature(function).bind(*needed, **options)

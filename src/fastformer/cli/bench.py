@@ -1,6 +1,9 @@
-"""`fastformer bench WHAT`."""
+"""`fastformer bench WHAT`: each command declares its options and calls the function of `bench/` that measures."""
 
+import inspect
 from collections.abc import Callable
+from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,15 +28,44 @@ bench_app = typer.Typer(
 )
 
 
-def _show(result: dict[str, Any], markdown: Callable[[dict[str, Any]], str], as_json: bool, where: str = "") -> None:
-    """Print a result: as JSON, or as its report and where its files are."""
-    if as_json:
-        print_json(result)
-    else:
-        print(f"{markdown(result)}\n{where}" if where else markdown(result).rstrip("\n"))
+def measurement(place: str, *, hidden: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a command of a signature and its docstring: it calls MODULE.FUNCTION of `bench/` with what was given.
+
+    What has no default goes by place, all else by name. A result that has a report is printed as such, or as JSON with
+    --json; others are JSON.
+    """
+    module_name, function_name = place.split(".")
+
+    def declare(declared: Callable[..., None]) -> Callable[..., None]:
+        parameters = inspect.signature(declared).parameters
+
+        @bench_app.command(declared.__name__.removeprefix("bench_"), hidden=hidden)
+        @wraps(declared)
+        def command(**given: Any) -> None:
+            module = import_module(f"fastformer.bench.{module_name}")
+            function = getattr(module, function_name)
+            if "run" in given:
+                from fastformer.runs.folder import open_run
+
+                given["run"] = open_run(given["run"])
+            as_json = given.pop("json_", True)
+            needed = [given.pop(name) for name, one in parameters.items() if one.default is one.empty]
+            options = {name: value for name, value in given.items() if value is not None}
+            if "json_" in parameters and "show_progress" in inspect.signature(function).parameters:
+                options["show_progress"] = not as_json
+            result = function(*needed, **options)
+            if as_json:
+                return print_json(result)
+            print(module.markdown(result).rstrip("\n"))
+            if "output" in options:
+                print(f"\nNumbers are in {options['output']}.")
+
+        return command
+
+    return declare
 
 
-@bench_app.command("speed")
+@measurement("speed.speed")
 def bench_speed(
     output: Annotated[Path, typer.Option(help="Folder for speed.json, speed.md and two plots.")] = Path("runs/speed"),
     lengths: Annotated[
@@ -65,25 +97,9 @@ def bench_speed(
     The full experiment is long. A first look:
     `fastformer bench speed --lengths 128,512,2048 --tokens 4096 --repetitions 3`
     """
-    from fastformer.bench.speed import markdown, speed
-
-    result = speed(
-        output,
-        lengths=lengths,
-        mixers=mixers,
-        tokens=tokens,
-        repetitions=repetitions,
-        time_budget=time_budget,
-        memory_budget=memory_budget,
-        seed=seed,
-        threads=threads,
-        resume=resume,
-        show_progress=not json_,
-    )
-    _show(result, markdown, json_, f"Numbers and plots are in {output}.")
 
 
-@bench_app.command("complexity")
+@measurement("complexity.complexity")
 def bench_complexity(
     width: Annotated[int, typer.Option(min=1, max=65_536, help="Width of a token vector.")] = 256,
     heads: Annotated[int, typer.Option(min=1, max=65_536, help="Heads; they divide the width.")] = 16,
@@ -98,13 +114,9 @@ def bench_complexity(
     Multiply-adds are those of matrix products and attention kernels; elementwise work is not counted. The paper counts
     less than the modules have, and the text under the table says why.
     """
-    from fastformer.bench.complexity import complexity, markdown
-
-    result = complexity(width=width, heads=heads, length=length, output=output)
-    _show(result, markdown, json_)
 
 
-@bench_app.command("peers")
+@measurement("peers.peers")
 def bench_peers(
     output: Annotated[Path, typer.Option(help="Folder for peers.json and peers.md.")] = Path("runs/peers"),
     lengths: Annotated[str, typer.Option(help="Tokens per document.")] = "512,4096,16384",
@@ -126,22 +138,9 @@ def bench_peers(
     What is not installed is named with the command that installs it. All but MiniLM and our default classifier have
     width 256, 16 heads and 2 layers. Forward only, in turns, without tokenizing.
     """
-    from fastformer.bench.peers import markdown, peers
-
-    result = peers(
-        output,
-        lengths=lengths,
-        tokens=tokens,
-        repetitions=repetitions,
-        time_budget=time_budget,
-        seed=seed,
-        threads=threads,
-        show_progress=not json_,
-    )
-    _show(result, markdown, json_, f"Numbers are in {output}.")
 
 
-@bench_app.command("floor", hidden=True)  # for developers
+@measurement("floor.floor", hidden=True)  # for developers
 def bench_floor(
     output: Annotated[Path, typer.Option(help="Folder for floor.json and floor.md.")] = Path("runs/floor"),
     repetitions: Repetitions = 15,
@@ -155,13 +154,9 @@ def bench_floor(
     head-wise form and the authors' full-width one; beside both, the same function without folding and as the authors'
     released code has it. Takes about three minutes on two cores: let nothing else run.
     """
-    from fastformer.bench.floor import floor, markdown
-
-    result = floor(output, repetitions=repetitions, seed=seed, threads=threads, show_progress=not json_)
-    _show(result, markdown, json_, f"Numbers are in {output}.")
 
 
-@bench_app.command("long", hidden=True)  # for developers
+@measurement("long.long", hidden=True)  # for developers
 def bench_long(
     output: Annotated[Path | None, typer.Option(help="Folder for long.json [default: only print].")] = None,
     seed: Seed = 0,
@@ -171,12 +166,9 @@ def bench_long(
 
     Width 256, 16 heads, 2 layers. The comparison with one piece takes about 6 GB of memory.
     """
-    from fastformer.bench.long import long
-
-    print_json(long(output, seed=seed, threads=threads))
 
 
-@bench_app.command("pipeline", hidden=True)  # for developers
+@measurement("pipeline.pipeline", hidden=True)  # for developers
 def bench_pipeline(
     run: RunFolder,
     data: Annotated[
@@ -189,13 +181,9 @@ def bench_pipeline(
 
     fastText takes part where `fasttext` is installed and the file that RUN was trained on is still there.
     """
-    from fastformer.bench.pipeline import pipeline
-    from fastformer.runs.folder import open_run
-
-    print_json(pipeline(open_run(run), data, output, threads=threads))
 
 
-@bench_app.command("classifiers")
+@measurement("classifiers.classifiers")
 def bench_classifiers(
     train: Annotated[str, typer.Option(help=f"Training data: {DATA_HELP}")],
     test: Annotated[str, typer.Option(help="Data to score on.")],
@@ -223,26 +211,9 @@ def bench_classifiers(
 
     Example: `fastformer bench classifiers --train train.csv --test test.csv --rows 3000`
     """
-    from fastformer.bench.classifiers import classifiers, markdown
-
-    result = classifiers(
-        train,
-        test,
-        output,
-        rows=rows,
-        merge=merge or (),
-        init=init or (),
-        methods=methods,
-        text_column=text_column,
-        label_column=label_column,
-        seed=seed,
-        threads=threads,
-        show_progress=not json_,
-    )
-    _show(result, markdown, json_, f"Numbers are in {output}.")
 
 
-@bench_app.command("suite")
+@measurement("suite.suite")
 def bench_suite(
     data: Annotated[
         Path, typer.Argument(metavar="DIR", help="Folder of sets: NAME/train.* and NAME/test.*, tables of any format.")
@@ -272,25 +243,9 @@ def bench_suite(
 
     Example: `fastformer bench suite datasets --rows 300,1000,all --methods fastformer,tf-idf`
     """
-    from fastformer.bench.suite import suite
-    from fastformer.bench.suite_report import markdown
-
-    result = suite(
-        data,
-        output,
-        rows=rows,
-        test_rows=test_rows,
-        methods=methods,
-        text_column=text_column,
-        label_column=label_column,
-        seed=seed,
-        threads=threads,
-        show_progress=not json_,
-    )
-    _show(result, markdown, json_, f"Numbers and the picture are in {output}.")
 
 
-@bench_app.command("serving", hidden=True)  # for developers
+@measurement("serving.serving", hidden=True)  # for developers
 def bench_serving(
     run: RunFolder,
     output: Annotated[
@@ -301,13 +256,9 @@ def bench_serving(
     threads: Threads = None,
 ) -> None:
     """A server under load, beside the same model in Python: requests per second and latencies. Needs wrk and hey."""
-    from fastformer.bench.serving import serving
-    from fastformer.runs.folder import open_run
-
-    print_json(serving(open_run(run), output, seconds=seconds, overload_seconds=overload_seconds, threads=threads))
 
 
-@bench_app.command("encoder")
+@measurement("encoders.encoders")
 def bench_encoder(
     data: Annotated[
         Path, typer.Argument(metavar="DIR", help="Folder with sts/NAME/test.jsonl.gz and sts/vaswani; see the guide.")
@@ -326,12 +277,9 @@ def bench_encoder(
 
     Example: `fastformer bench encoder datasets --output runs/bench`
     """
-    from fastformer.bench.encoders import encoders
-
-    print_json(encoders(data, output, model=model, passages=passages, what=what, threads=threads))
 
 
-@bench_app.command("training", hidden=True)  # for developers
+@measurement("training.training", hidden=True)  # for developers
 def bench_training(
     train: Annotated[str, typer.Option(help=f"Training data: {DATA_HELP}")],
     preset: Annotated[
@@ -346,12 +294,9 @@ def bench_training(
 
     Also times the update of a word embedding by the size of the vocabulary: of all its rows, and of those met.
     """
-    from fastformer.bench.training import training
-
-    print_json(training(train, output, preset=preset, tokenizer=tokenizer, epochs=epochs, threads=threads))
 
 
-@bench_app.command("recommendation")
+@measurement("recommendation.recommendation")
 def bench_recommendation(
     run: RunFolder,
     data: Annotated[str, typer.Argument(metavar="DIR", help="Folder of MIND, or builtin:dev.")],
@@ -361,7 +306,3 @@ def bench_recommendation(
     threads: Threads = None,
 ) -> None:
     """Scoring with each article encoded once, as `evaluate` does, against encoding for each impression."""
-    from fastformer.bench.recommendation import recommendation
-    from fastformer.runs.folder import open_run
-
-    print_json(recommendation(open_run(run), data, output, impressions=impressions, seed=seed, threads=threads))
