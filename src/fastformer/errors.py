@@ -8,7 +8,7 @@ LONGEST_WORD, LONGEST_MESSAGE = 300, 900  # characters of a message
 
 
 class UserError(ValueError):
-    """Something the user can mend: the message is one line saying what is wrong, where, and what to do.
+    """Something the user can correct: the message is one line saying what is wrong, where, and what to do.
 
     The command line prints it without a traceback and exits with `exit_code`.
     """

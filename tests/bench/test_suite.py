@@ -110,7 +110,7 @@ def test_other_settings_do_not_overwrite(data, tmp_path, count):
         suite(data, out, seed=1, **QUICK)
     assert (out / "suite.json").read_bytes() == kept
     (out / "suite.json").write_text("{")
-    with pytest.raises(UserError, match="no result of bench suite"):
+    with pytest.raises(UserError, match="was not written by `bench suite`"):
         suite(data, out, **QUICK)
 
 

@@ -97,5 +97,5 @@ def test_special_tokens_are_nowhere_in_the_text(tokenizers):
 
 
 def test_a_tokenizer_without_places_is_refused():
-    with pytest.raises(UserError, match=r"ByT5Tokenizer\) does not tell where its tokens stand"):
+    with pytest.raises(UserError, match=r"ByT5Tokenizer\) does not say which characters its tokens cover"):
         place_tokens(ByT5Tokenizer(), "a text")

@@ -198,7 +198,7 @@ def test_columns_of_which_one_is_always_yes_are_one_label(tmp_path):
     assert detect_label_kind(path, label_column="pos,neg") == "single"
     assert list(read_rows(path, label_column="pos,neg")) == [Row("x", "pos"), Row("y", "neg")]
     path = write(tmp_path / "b.csv", "text,pos,neg\nx,1,0\ny,5,0\n")
-    assert "line 3: '5' in a column that is a label itself" in error_of(path, label_column="pos,neg")
+    assert "line 3: '5' in a column that stands for a label" in error_of(path, label_column="pos,neg")
 
 
 # ---- one form of labels, one idea of what is missing -----------------------------------------------------------------

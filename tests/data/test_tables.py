@@ -171,7 +171,7 @@ def test_several_labels_are_found_however_late_they_come(tmp_path, monkeypatch):
     path = write(tmp_path / "a.csv", "text,label\n" + "x,a\n" * 3000 + "y,a|b\n")
     assert detect_label_kind(path) == "multi"
     [line] = said
-    assert "line 3002: the first row with several labels" in line
+    assert "line 3002: this row has several labels" in line
 
 
 # ---- columns ---------------------------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ def test_killed_twice_and_stopped_once(run, tmp_path):
         os.kill(pid, signal.SIGCONT)
     _, said = command.communicate(timeout=60)
     assert command.returncode == 130
-    assert "of 62 files are done, and the same command goes on" in said
+    assert "of 62 files are done, and the same command continues" in said
     assert not [name for name in contents(output) if name.endswith(HALF)]
     command = start(run, source, output)
     printed, said = command.communicate(timeout=600)

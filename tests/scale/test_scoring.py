@@ -164,7 +164,7 @@ def test_a_bad_file_is_said_and_the_others_are_answered(run, source, output, cap
     (source / "lang=en" / "more.parquet").write_bytes(b"PAR1")
     (source / "gone.csv").symlink_to(source / "nowhere.csv")
     (source / "empty.jsonl").write_text("")
-    with pytest.raises(UserError, match=r"4 of 7 files could not be answered: .*the same command does what is missing"):
+    with pytest.raises(UserError, match=r"4 of 7 files could not be answered: .*the same command does the rest"):
         score_files("predict", run, source, output, **here)
     said = capsys.readouterr().err
     assert "part-1.csv: is a Parquet file" in said
@@ -192,7 +192,7 @@ def test_ctrl_c_leaves_whole_files_and_the_next_command_goes_on(run, source, out
         return answer(self, path, to)
 
     monkeypatch.setattr(fastformer.scale.work.ShardWorker, "_answer", interrupted)
-    with pytest.raises(Interrupted, match="2 of 5 files are done, and the same command goes on"):
+    with pytest.raises(Interrupted, match="2 of 5 files are done, and the same command continues"):
         score_files("predict", run, source, output, **here)
     assert len(contents(output)) == 2
     with open(output / "manifest.jsonl", "a") as file:

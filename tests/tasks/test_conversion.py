@@ -249,7 +249,7 @@ class TestMistakes:
         [
             (
                 '"price": 1%s' % ("0" * 400),
-                "`price` is 10000.*, not a finite number; mend it, or make it --categorical",
+                "`price` is 10000.*, not a finite number; correct it, or make it --categorical",
             ),
             ('"price": -Infinity', "`price` is -inf, not a finite number"),
             (r'"device": "a\ud83d"', r"`device`: the category 'a.ud83d' holds half a character"),

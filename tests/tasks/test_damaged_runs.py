@@ -91,7 +91,7 @@ def test_a_tokenizer_that_numbers_further_than_the_model_is_refused(copy):
     content = json.loads((copy / "tokenizer.json").read_text())
     content["model"]["vocab"][next(iter(content["model"]["vocab"]))] = 10**8
     (copy / "tokenizer.json").write_text(json.dumps(content))
-    with pytest.raises(UserError, match="numbers tokens up to 100,000,000|no tokenizer"):
+    with pytest.raises(UserError, match="token ids up to 100,000,000|no tokenizer"):
         load(copy)
 
 

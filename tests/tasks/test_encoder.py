@@ -339,5 +339,5 @@ class TestRun:
             file.write('{"text": "one"}\n{"text": "two"}\n')
         assert [row.text for row in read_rows(tmp_path / "texts.jsonl.xz", label_kind="none")] == ["one", "two"]
         (tmp_path / "broken.jsonl.xz").write_bytes(b"no xz")
-        with pytest.raises(UserError, match="not a whole xz file"):
+        with pytest.raises(UserError, match="not a complete xz file"):
             list(read_rows(tmp_path / "broken.jsonl.xz", label_kind="none"))

@@ -276,7 +276,7 @@ def test_mistakes_are_named(fitted):
         fitted.predict("a cat")
     with pytest.raises(ValueError, match="text 1 is a int"):
         fitted.predict(["a", 3])
-    with pytest.raises(ValueError, match="a matrix has 1 where a text has the label of the column, and 0 elsewhere"):
+    with pytest.raises(ValueError, match="in a matrix, 1 says that a text has the label of the column"):
         TextClassifier().fit(["a", "b"], 2 * np.eye(2))
     with pytest.raises(UserError, match=r"the label 'a\\ud83d' holds half a character"):
         TextClassifier().fit(["a", "b", "c"], ["a\ud83d", "b", "b"])

@@ -148,13 +148,13 @@ def test_data_to_score_on_that_was_trained_on_is_said(files, run_folder, tmp_pat
     rows = [*make_rows(20, 0), *make_rows(30, 9)]  # the first of them are in the training data
     mixed = write_csv(tmp_path / "mixed.csv", rows)
     train("classification", files["train"], mixed, files["train"], output=tmp_path / "run", **options)
-    after = "in the training data too, so scores on them say little of new ones."
+    after = "in the training data too, so scores on them say little about new ones."
     lines = said()
     assert f"{files['train']}: 300 of 300 rows are {after}" in lines
     [line] = [line for line in lines if line.startswith(mixed)]
     assert re.fullmatch(rf"{re.escape(mixed)}: 2\d of 50 rows are {re.escape(after)}", line)
     evaluate(run_folder, files["train"], **quiet)
-    assert said() == [f"{files['train']}: the run was trained on it, so its scores say nothing of new data."]
+    assert said() == [f"{files['train']}: the run was trained on it, so its scores say nothing about new data."]
     evaluate(run_folder, files["test"], **quiet)
     assert said() == []
 

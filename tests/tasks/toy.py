@@ -21,7 +21,7 @@ from fastformer.tasks.texts import encoder_config
 @dataclass(frozen=True, kw_only=True)
 class LoudnessSettings(TaskSettings):
     mixer: str = option("fastformer", "The method.", place="record")
-    max_length: int = option(32, "Cut texts after so many tokens.", least=1)
+    max_length: int = option(32, "Cut texts after this many tokens.", least=1)
 
 
 def quietness(true, found) -> dict[str, float]:

@@ -46,7 +46,7 @@ def pipeline(
     with fastText (`fasttext`; None where it cannot take part). `cpu_seconds_a_1000` counts all threads.
     """
     if source == "-":
-        raise UserError("the file is read several times: give a file, not standard input")
+        raise UserError("the data is read several times; give a file, not standard input")
     classifier: Any = load(run)  # a Classifier
     model, tokenizer, column = classifier.model, classifier.tokenizer, classifier.settings.text_column
 

@@ -133,13 +133,13 @@ def _earlier_results(path: Path, report: dict[str, Any], resume: bool) -> list[R
         earlier = json.loads(path.read_text(encoding="utf-8"))
         results, machine, settings = earlier["results"], earlier["machine"], earlier["settings"]
     except (ValueError, KeyError, TypeError):
-        raise UserError(f"{path}: not what `fastformer bench speed` writes; give another --output") from None
+        raise UserError(f"{path}: was not written by `fastformer bench speed`; give another --output") from None
     ours = report["settings"]
     differing = [name for name in ("tokens", "repetitions", "seed") if settings.get(name) != ours[name]]
     differing += [name for name, value in report["machine"].items() if machine.get(name) != value]
     if differing:
         raise UserError(
-            f"{path}: was measured with another {', '.join(differing)}, and cannot be continued so; "
+            f"{path}: was measured with another {', '.join(differing)}, and cannot be continued with this one; "
             "use the same, or give another --output"
         )
     return [

@@ -208,7 +208,7 @@ def _measured_before(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
         other = [name for name, value in settings.items() if before["settings"][name] != value]
         sets = before["sets"]
     except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(f"{path}: is no result of bench suite; move it away, or give another --output") from None
+        raise UserError(f"{path}: was not written by `bench suite`; move it away, or give another --output") from None
     if other:
         listed = ", ".join(name.replace("_", "-") for name in other)
         raise UserError(f"{path}: was measured with another {listed}; give another --output")

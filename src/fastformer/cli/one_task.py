@@ -22,14 +22,14 @@ def recommend(
     ] = None,
     users: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="A table with `user` and `history` (ids): a line per user, in JSON."),
+        typer.Option(metavar="FILE", help="Answer a table with `user` and `history` (ids): one JSON line per user."),
     ] = None,
     output: Annotated[
         Path | None, typer.Option(help="With --users: write here instead of to standard output: .jsonl, .parquet, …")
     ] = None,
     json_: Json = False,
 ) -> None:
-    """Recommend articles to somebody by what they clicked before: the best ones, with their titles.
+    """Recommend articles to a user by what the user clicked before: the best ones, with their titles.
 
     Example: `fastformer recommend runs/news --history N1012,N57 --top 5`
     """
@@ -49,31 +49,34 @@ def recommend(
 
 def import_clicks(
     interactions: Annotated[
-        str, typer.Argument(metavar="CLICKS", help="A table of users, items, times, and perhaps ratings or clicks.")
+        str, typer.Argument(metavar="CLICKS", help="A table of users, items, times, and optionally ratings or clicks.")
     ],
     items: Annotated[
-        str, typer.Argument(metavar="ITEMS", help="A table of items: id and title; perhaps category and abstract.")
+        str, typer.Argument(metavar="ITEMS", help="A table of items: id and title; optionally category and abstract.")
     ],
-    output: Annotated[Path, typer.Option(help="Folder to write: train, dev and test in it.")],
+    output: Annotated[Path, typer.Option(help="Folder to write, with train, dev and test in it.")],
     positive: Annotated[
         float | None,
-        typer.Option(help="Items rated so or better were clicked [default: 1 of 0 and 1, else the median rating]."),
+        typer.Option(
+            help="Ratings of at least this are clicks [default: 1 if all are 0 or 1, else the median rating]."
+        ),
     ] = None,
-    negatives: Annotated[int, typer.Option(min=1, help="Non-clicks to draw where an impression has none.")] = 20,
+    negatives: Annotated[int, typer.Option(min=1, help="Non-clicks to draw for an impression that has none.")] = 20,
     seed: Seed = 0,
     user_column: Annotated[str | None, typer.Option(help="Column of CLICKS that holds the user.")] = None,
     item_column: Annotated[str | None, typer.Option(help="Column of CLICKS that holds the item's id.")] = None,
     time_column: Annotated[str | None, typer.Option(help="Column of CLICKS that holds the time.")] = None,
-    value_column: Annotated[str | None, typer.Option(help="Column of CLICKS that holds rating or click.")] = None,
+    value_column: Annotated[str | None, typer.Option(help="Column of CLICKS that holds the rating or click.")] = None,
     id_column: Annotated[str | None, typer.Option(help="Column of ITEMS that holds the id.")] = None,
     title_column: Annotated[str | None, typer.Option(help="Column of ITEMS that holds the title.")] = None,
     category_column: Annotated[str | None, typer.Option(help="Column of ITEMS that holds the category.")] = None,
     abstract_column: Annotated[str | None, typer.Option(help="Column of ITEMS that holds the abstract.")] = None,
     json_: Json = False,
 ) -> None:
-    """Make folders in MIND's layout of a table of clicks or ratings and a table of items, split by time.
+    """Convert a table of clicks or ratings and a table of items into folders in MIND's layout, split by time.
 
-    What a user met at one time is an impression. One without a non-click gets some, drawn from what the user never met.
+    All rows of one user at one time are an impression. If it has no non-click, some are drawn from the items that the
+    user has no row of.
 
     Example: `fastformer import-clicks ratings.csv movies.csv --output clicks`
     """
@@ -101,7 +104,7 @@ def ensemble(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Two or more recommenders.")],
     output: Annotated[Path, typer.Option(help="Run folder to write.")],
 ) -> None:
-    """Put recommenders together: a run folder whose scores are the average of theirs.
+    """Combine recommenders into one run folder, whose scores are the average of theirs.
 
     `evaluate`, `predict` and `recommend` read it.
 
@@ -132,14 +135,14 @@ def search(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="What to look for, in words.")],
     top: Annotated[int, typer.Option(min=1, help="How many texts to print.")] = 10,
     model: Annotated[
-        str, typer.Option(metavar="RUN", help="An encoder: `base`, or a folder that `train encoder` left.")
+        str, typer.Option(metavar="RUN", help="An encoder: `base`, or a run of `train encoder`.")
     ] = "base",
     text_column: TextColumn = None,
     json_: Json = False,
 ) -> None:
-    """Find the texts of a file that say what is looked for, in whatever words; no training is needed.
+    """Find the texts of a file that mean what you look for, in whatever words. This needs no training.
 
-    A long text is as near as the nearest of its passages, of 100 words each, and that one is printed.
+    A long text is compared passage by passage, 100 words each, and its nearest passage is printed.
 
     Example: `fastformer search reviews.csv "the zip broke"`
     """
@@ -158,10 +161,10 @@ def explain(
     text: Annotated[
         str | None, typer.Argument(metavar="TEXT", help="The text itself, or - for standard input.")
     ] = None,
-    file: Annotated[Path | None, typer.Option(help="A text file to explain, in place of TEXT.")] = None,
+    file: Annotated[Path | None, typer.Option(help="A text file to explain, instead of TEXT.")] = None,
     label: Annotated[str | None, typer.Option(help="Label to explain [default: the most probable one].")] = None,
     baseline: Annotated[
-        str, typer.Option(help="Measure tokens from `zero` or from the `mean` token of the text.")
+        str, typer.Option(help="What effects are measured from: `zero`, or the `mean` token of the text.")
     ] = "zero",
     output: Annotated[Path, typer.Option(help="Page to write.")] = Path("explanation.html"),
     json_: Json = False,

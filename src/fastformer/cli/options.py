@@ -95,7 +95,7 @@ StrictFiles = Annotated[
 Beams = Annotated[
     int | None, typer.Option(min=1, max=100, metavar="N", help="Beam size [default: the preset's, or the run's].")
 ]
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as `fastformer train` leaves it.")]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, which `fastformer train` writes.")]
 MANY_FILES = "; or with a folder as --output, a folder of such files or a pattern in quotes, as 'data/*.parquet'"
 Texts = Annotated[
     str,
@@ -114,13 +114,14 @@ Workers = Annotated[
     typer.Option(
         min=1,
         metavar="N",
-        help="Many files: so many at a time, each on one core [default: the cores of this machine, or the CPUs of the "
-        "cluster].",
+        help="Many files: this many at a time, each on one core [default: the cores of this machine, or the CPUs of "
+        "the cluster].",
         show_default=False,
     ),
 ]
 Engine = Annotated[
-    str | None, typer.Option(metavar="ray", help="Many files: on a Ray cluster, in place of this machine alone.")
+    str | None,
+    typer.Option(metavar="ray", help="Many files: answer them on a Ray cluster instead of this machine alone."),
 ]
 Address = Annotated[
     str | None,
@@ -135,10 +136,12 @@ Threads = Annotated[
     int | None, typer.Option(min=1, max=1024, metavar="N", help="Threads of torch [default: as torch chooses].")
 ]
 Device = Annotated[
-    str, typer.Option(metavar="NAME", help="auto, cpu, cuda or mps; auto is cuda where PyTorch has it, else cpu.")
+    str, typer.Option(metavar="NAME", help="auto, cpu, cuda or mps; auto is cuda if PyTorch sees a GPU, else cpu.")
 ]
 Dtype = Annotated[str, typer.Option(metavar="NAME", help="auto, float32 or bfloat16; auto is float32.")]
-InputFormat = Annotated[Format | None, typer.Option(help="Format of standard input; files say it by their name.")]
+InputFormat = Annotated[
+    Format | None, typer.Option(help="Format of standard input; a file tells its own by its ending.")
+]
 
 
 def print_scored(scored: "Scored") -> None:

@@ -17,11 +17,11 @@ from fastformer.paper.recipes import NAMES, Options, Recipe, load_recipe
 reproduce_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Tables and figures of the paper, made again on any data, its numbers beside ours.",
+    help="Reproduce the paper's tables and figures on any data, with its numbers beside ours.",
 )
 _GOES_ON = (
-    "A run that is done is not made again, whichever table or figure asks for it. After Ctrl-C, and where runs have "
-    "failed, the same command goes on."
+    "A finished run is not made again, whichever table or figure needs it. After Ctrl-C, or if runs have failed, the "
+    "same command continues."
 )
 
 
@@ -61,7 +61,8 @@ def _add_one(recipe: Recipe) -> None:
         report = reproduce(recipe.name, data or None, output=output, show_progress=not json_, **given)
         return print_json(report) if json_ else _print([recipe.name], output)
 
-    example = f"\n\nExample: `fastformer reproduce {recipe.name} {recipe.example} --seeds 3`" if recipe.variants else ""
+    command = " ".join(filter(None, ("fastformer reproduce", recipe.name, recipe.example, "--seeds 3")))
+    example = f"\n\nExample: `{command}`" if recipe.variants else ""
     help = f"{recipe.help.strip()}\n\n{_GOES_ON}{example}" if recipe.variants else recipe.help.strip()
     _add(recipe.name, run, help, _parameters(recipe.options(), recipe.data_help, _seeds(recipe)))
 

@@ -120,15 +120,18 @@ def predict(
     data: AnyTexts = None,
     document: Annotated[
         str | None,
-        typer.Option(metavar="PATH", help="A text file that is one text, or a folder of .txt files: an answer each."),
+        typer.Option(
+            metavar="PATH",
+            help="A text file to answer as one text, or a folder of .txt files, with one answer per file.",
+        ),
     ] = None,
-    text: Annotated[str | None, typer.Option(help="The text itself, in place of FILE.")] = None,
+    text: Annotated[str | None, typer.Option(help="The text itself, instead of FILE.")] = None,
     output: Annotated[
         str | None,
         typer.Option(
             metavar="PATH",
             help="Write here instead of to standard output: .jsonl, .json or .txt for JSON lines, .csv or .parquet for "
-            "a table; of many files, a folder.",
+            "a table; for many files, a folder.",
         ),
     ] = None,
     text_column: AnyTextColumn = None,
@@ -138,9 +141,9 @@ def predict(
     strict: StrictFiles = None,
     keep: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN,…", help="Write these fields of the input beside each answer, such as an id."),
+        typer.Option(metavar="COLUMN,…", help="Copy these fields of the input to each answer, such as an id."),
     ] = None,
-    keep_all: Annotated[bool, typer.Option("--keep-all", help="Write all fields of the input.")] = False,
+    keep_all: Annotated[bool, typer.Option("--keep-all", help="Copy all fields of the input.")] = False,
     workers: Workers = None,
     engine: Engine = None,
     address: Address = None,
@@ -183,7 +186,7 @@ def embed(
     run: RunFolder,
     data: Texts,
     output: Annotated[
-        str, typer.Option(metavar="PATH", help="File to write: .npy or .parquet; of many files, a folder.")
+        str, typer.Option(metavar="PATH", help="File to write: .npy or .parquet; for many files, a folder.")
     ] = "vectors.npy",
     text_column: AnyTextColumn = None,
     format: InputFormat = None,
@@ -213,7 +216,7 @@ def embed(
 
 
 embed.__doc__ = _with_lines(
-    embed.__doc__, [f"A vector is {'; '.join(one.embed_help for one in declared().values() if one.embed_help)}."]
+    embed.__doc__, [f"What a vector is: {'; '.join(one.embed_help for one in declared().values() if one.embed_help)}."]
 )
 
 
@@ -224,7 +227,7 @@ def export(
     ] = None,
     format: Annotated[str, typer.Option(help="onnx: one file, any batch and length.")] = "onnx",
     int8: Annotated[
-        bool, typer.Option("--int8", help="Store tables in 8 bits, multiply in 8 bits where it gains.")
+        bool, typer.Option("--int8", help="Store tables in 8 bits, and multiply in 8 bits where that is faster.")
     ] = False,
     evaluate_on: Annotated[
         str | None, typer.Option(metavar="FILE", help="Labelled data to compare the run and its export on.")

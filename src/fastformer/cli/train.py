@@ -18,7 +18,7 @@ from fastformer.tasks.base import Declaration, declared
 _METAVARS = {int: "N", float: "X", str: "NAME", Path: "PATH"}  # a terminal has 80 columns
 
 train_app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Train a model for a task; leaves a run folder."
+    no_args_is_help=True, rich_markup_mode=None, help="Train a model for a task, and write a run folder."
 )
 
 

@@ -212,7 +212,7 @@ def _read_array(file: Bytes, name: str, choose: Choose) -> Iterator[Record]:
                     return
                 window, at = more, 0
             if not _ARRAY_START.match(window, at):
-                raise UserError(f"{name}, after row {number}: more text behind the end of the array; mend the file")
+                raise UserError(f"{name}, after row {number}: more text after the end of the array; correct the file")
             continue
         try:
             record, at = decoder.raw_decode(window, end)
@@ -220,7 +220,9 @@ def _read_array(file: Bytes, name: str, choose: Choose) -> Iterator[Record]:
             cut_off = getattr(error, "pos", 0) > len(window) - 16 or _reason(error).startswith("Unterminated")
             more = _more(stream, size, name, number) if cut_off else ""
             if not more:
-                raise UserError(f"{name}, row {number + 1}: broken JSON ({_reason(error)}); mend that object") from None
+                raise UserError(
+                    f"{name}, row {number + 1}: broken JSON ({_reason(error)}); correct that object"
+                ) from None
             window, at, size = window[at:] + more, 0, 2 * size
             continue
         number, size, between = number + 1, BUFFER, _ARRAY_COMMA
@@ -254,7 +256,7 @@ def picker(choose: Choose) -> Callable[[str, Any], Record]:
             choose(first)
         if set(chosen[:-1]) <= record.keys() and not set(chosen[:-1]) <= set(better):
             others = ", ".join(repr(one) for one in better[:-1] if one is not None)
-            raise UserError(f"{where}: has {others} and the first row has not; fill it in there, or name the column")
+            raise UserError(f"{where}: has {others} and the first row does not; fill it in there, or name the column")
 
     def pick(where: str, record: Any) -> Record:
         nonlocal columns

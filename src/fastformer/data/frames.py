@@ -58,7 +58,7 @@ def indicators(labels: Any) -> Indicators | None:
     except (TypeError, ValueError):
         numbers = np.full(cells.shape, np.nan)
     if not np.isin(numbers, (0, 1)).all():
-        raise ValueError("labels: a matrix has 1 where a text has the label of the column, and 0 elsewhere")
+        raise ValueError("labels: in a matrix, 1 says that a text has the label of the column, and 0 that it has not")
     return Indicators(numbers.astype(np.int64), names)
 
 

@@ -149,14 +149,14 @@ def check_kind(start: bytes, name: str, format: Format) -> None:
         if start.startswith(mark) and format not in _BACK_TO_FRONT:
             raise UserError(f"{name}: is {kind}, whatever its name says; end the name in {ending}, or convert the file")
     if len(start) >= 4 and format not in _BACK_TO_FRONT and start[1:4:2] == b"\0\0" and b"\0" not in start[0:4:2]:
-        raise UserError(f"{name}: looks like UTF-16 without its mark; {_convert(name, 'UTF-16LE')}")
+        raise UserError(f"{name}: looks like UTF-16 without a byte order mark; {_convert(name, 'UTF-16LE')}")
 
 
 def decode(file: Iterable[bytes], name: str) -> Iterator[str]:
     """The lines of an open file as text."""
     for number, line in enumerate(_bounded(file), 1):
         if len(line) > LONGEST_LINE:
-            raise UserError(f"{name}, line {number}: is longer than a gigabyte; give a file whose lines end")
+            raise UserError(f"{name}, line {number}: is longer than a gigabyte; give a file with shorter lines")
         try:
             text = (line.removeprefix(BOM) if number == 1 else line).decode()
         except UnicodeDecodeError:
@@ -176,7 +176,7 @@ def guard(name: str, records: Iterator[Any]) -> Iterator[Any]:
     except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError):
         kind, ending = ("xz", ".xz") if name.lower().endswith(".xz") else ("gzip", ".gz")
         raise UserError(
-            f"{name}: not a whole {kind} file; compress it again, or take {ending} off its name if it is not compressed"
+            f"{name}: not a complete {kind} file; compress it again, or take {ending} off its name"
         ) from None
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:  # damaged, compressed oddly, encrypted
         if not name.lower().endswith(".zip"):
@@ -206,7 +206,7 @@ def _member(name: str) -> str:
         with zipfile.ZipFile(name) as archive:
             found = [one for one in archive.namelist() if not one.endswith("/") and not one.startswith("__MACOSX/")]
     except zipfile.BadZipFile:
-        raise UserError(f"{name}: not a whole zip file; zip it again, or take .zip off its name") from None
+        raise UserError(f"{name}: not a complete zip file; zip it again, or take .zip off its name") from None
     except OSError as error:
         raise UserError(f"{name}: cannot be read ({error.strerror or error}); check the disk and the path") from None
     if len(found) != 1:
@@ -243,7 +243,7 @@ class _Recoded(io.RawIOBase):
                 self.ready = self.decoder.decode(some, final=not some).encode()
             except UnicodeError:
                 raise UserError(
-                    f"{self.name}: is marked as {self.encoding.upper()} and is not; save it as UTF-8"
+                    f"{self.name}: is marked as {self.encoding.upper()}, but is not; save it as UTF-8"
                 ) from None
             if not some:
                 break

@@ -260,7 +260,7 @@ class _BodyFile:
             return self.split(line.decode().rstrip("\r\n"))
         except (ValueError, KeyError, TypeError):
             form = '{"id": …, "body": …}' if self.split is _json_body else "an id, a tab and the body"
-            raise UserError(f"{self.path}, line {number}: not {form} in UTF-8; mend that line") from None
+            raise UserError(f"{self.path}, line {number}: not {form} in UTF-8; correct that line") from None
 
 
 def _json_body(line: str) -> tuple[str, str]:

@@ -28,7 +28,7 @@ def place_tokens(tokenizer: PreTrainedTokenizerBase, text: str, max_length: int 
     """
     if not tokenizer.is_fast:
         name = type(tokenizer).__name__
-        raise UserError(f"the tokenizer ({name}) does not tell where its tokens stand; train with another")
+        raise UserError(f"the tokenizer ({name}) does not say which characters its tokens cover; train with another")
     text = valid_unicode(text)
     extra = tokenizer.num_special_tokens_to_add()
     [(encoding, cut)] = rust_encodings(tokenizer, [text], max_length, extra, offsets=True)

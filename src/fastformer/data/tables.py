@@ -137,7 +137,7 @@ def detect_label_kind(source: Source, reading: Reading | None = None, **named: A
     for number, (where, *_, label) in enumerate(records):
         if isinstance(label, list | tuple) or (isinstance(label, str) and LABEL_SEPARATOR in label):
             if number >= _EARLY_ROWS:
-                say(f"{where}: the first row with several labels, so every text may have several.")
+                say(f"{where}: this row has several labels, so every text may have several.")
             return "multi"
     return "single"
 
@@ -185,7 +185,8 @@ def _one_text(values: list[Any]) -> str:
     for value in given:
         if type(value) is not str:
             raise BadValueError(
-                f"the text is {kind_of(value)}, not a string; mend the row, or choose another column with --text-column"
+                f"the text is {kind_of(value)}, not a string; correct the row, or choose another column with "
+                "--text-column"
             )
     return BETWEEN_COLUMNS.join(given)
 

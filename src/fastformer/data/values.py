@@ -72,14 +72,16 @@ def label_of(value: Any) -> str:
     if isinstance(value, Decimal):
         value = float(value) if value != value.to_integral_value() else int(value)
     if isinstance(value, float) and math.isinf(value):
-        raise BadValueError("the label is Infinity, which is no class; mend it or remove the row")
+        raise BadValueError("the label is Infinity, which is not a class; correct it or remove the row")
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() else repr(value)
     if isinstance(value, int):
         try:
             return str(value)
         except ValueError:  # Python does not write out thousands of digits
-            raise BadValueError("the label is a number with thousands of digits; mend it or remove the row") from None
+            raise BadValueError(
+                "the label is a number with thousands of digits; correct it or remove the row"
+            ) from None
     raise BadValueError(f"the label is {kind_of(value)}; give every row one string or integer, or every row a list")
 
 
@@ -89,7 +91,8 @@ def _name_of(label: str) -> str:
         return _TRUTHS[label]
     if not has_whole_characters(label):
         raise BadValueError(
-            f"the label {ascii(label)[:60]} holds half a character, which no file can keep; mend it or remove the row"
+            f"the label {ascii(label)[:60]} holds half a character, which no file can store; correct it or remove "
+            "the row"
         )
     if label[-1] in "0123456789" and not label.isalnum():
         with suppress(ValueError, OverflowError):
@@ -122,7 +125,7 @@ def number_of(value: Any) -> float:
         raise MissingValueError("label", number)
     if math.isinf(number):
         said = "" if isinstance(value, int) and not isinstance(value, bool) else f"{value!r:.60} "  # it may be endless
-        raise BadValueError(f"the label {said}is not a finite number; mend it, or drop --regression")
+        raise BadValueError(f"the label {said}is not a finite number; correct it, or drop --regression")
     return number
 
 
@@ -132,7 +135,9 @@ def is_yes(value: Any) -> bool:
         return False
     name = label_of(value)
     if name not in ("0", "1", "true", "false"):
-        raise BadValueError(f"{name[:60]!r} in a column that is a label itself; there 1 says yes and 0 no")
+        raise BadValueError(
+            f"{name[:60]!r} in a column that stands for a label; write 1 if the text has the label, and 0 if not"
+        )
     return name in ("1", "true")
 
 

@@ -70,7 +70,7 @@ def check_vocabulary(folder: Path, tokenizer: PreTrainedTokenizerBase, config: A
     rows, last = getattr(config, "vocab_size", None), max(tokenizer.get_vocab().values(), default=-1)
     if isinstance(rows, int) and not last < rows:
         raise UserError(
-            f"{folder}: its tokenizer numbers tokens up to {last:,}, its model has vectors of {rows:,}; train it again"
+            f"{folder}: its tokenizer has token ids up to {last:,}, its model only {rows:,} vectors; train it again"
         )
 
 

@@ -2,7 +2,7 @@
 
     @dataclass(frozen=True)
     class Settings(TaskSettings):
-        max_length: int = option(512, "Cut texts after so many tokens.", least=1)
+        max_length: int = option(512, "Cut texts after this many tokens.", least=1)
 
 A field without `option` is a key of presets and of the record only; `found(default)` is one that the data decides.
 Presets are data: `presets.toml` beside the task has one table per preset. `like` names another preset to start from,
@@ -304,9 +304,9 @@ def _read_preset(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); give --preset a name, or a .toml file") from None
     except ValueError as error:
-        raise UserError(f"{path}: is no {path.suffix[1:].upper()} ({error}); mend it") from None
+        raise UserError(f"{path}: is no {path.suffix[1:].upper()} ({error}); correct it") from None
     if not isinstance(found, dict):
-        raise UserError(f"{path}: is no table of settings; write NAME = VALUE lines")
+        raise UserError(f"{path}: has no settings; write NAME = VALUE lines")
     return found
 
 

@@ -122,7 +122,7 @@ def _weighted(vectors: np.ndarray, counts: np.ndarray, size: float) -> np.ndarra
     vectors = vectors - vectors[used].mean(axis=0)
     spread = np.sqrt(np.square(vectors[used]).mean())
     if not spread:
-        raise UserError("--init: the vectors of all words that are known are the same; give a file with more words")
+        raise UserError("--init: all known words have the same vector; give a file with more words")
     vectors *= size / spread
     shares = counts / max(1, counts.sum())
     return vectors * (used * RARE / (RARE + shares))[:, None].astype(np.float32)

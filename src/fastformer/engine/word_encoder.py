@@ -68,7 +68,7 @@ def open_encoder(folder: Path) -> EncoderFolder:
     if not any(home.glob("*.safetensors")):
         pickled = any(home.glob("*.bin")) or any(home.glob("*.pt"))
         reason = "only pickled weights, which can run code" if pickled else "no weights (*.safetensors)"
-        raise UserError(f"{folder}: holds {reason}; load it where you trust it and save_pretrained it again")
+        raise UserError(f"{folder}: holds {reason}; if you trust it, load it and save it again with save_pretrained")
     check_shards(home)
     return EncoderFolder(home, pooling, normalize)
 
@@ -112,7 +112,7 @@ def encode_ids(encoder: EncoderFolder, ids: list[np.ndarray], show_progress: boo
                 states = model(input_ids=inputs, attention_mask=torch.ones_like(inputs)).last_hidden_state
             except (AttributeError, TypeError, ValueError, IndexError, RuntimeError) as error:
                 reason = " ".join(str(error).split())[:200]
-                raise UserError(f"{encoder.folder}: is no encoder of text ({reason}); give --init another") from error
+                raise UserError(f"{encoder.folder}: is not a text encoder ({reason}); give --init another") from error
             found = states[:, 0] if encoder.pooling == "first" else states.mean(dim=1)
             if encoder.normalize:
                 found = torch.nn.functional.normalize(found, dim=-1)

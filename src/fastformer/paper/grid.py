@@ -304,7 +304,7 @@ class _Work:
         done = len(self.seconds)
         raise Interrupted(
             f"stopped after {done} of {self.total} runs{f' ({names} at work)' if names else ''}; "
-            "the same command goes on from there"
+            "the same command continues from there"
         )
 
 

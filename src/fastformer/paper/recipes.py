@@ -36,7 +36,7 @@ class Options:
 
     data: tuple[str, ...] = option(BUILTIN, "", metavar="NAME[:PAPER]=PATH")  # its help is the recipe's
     scale: str = option("cpu", "full: the paper's settings; cpu: reduced for 2 cores; small: minutes.")
-    seeds: int | None = option(None, "Runs of a kind, with seeds 0, 1, …", least=1, most=1000)
+    seeds: int | None = option(None, "Runs per variant, with seeds 0, 1, …", least=1, most=1000)
     glove: str | None = option(None, "GloVe file (text, .gz or .zip) that word vectors start from.")
     plm: str | None = option(None, "Folder with a transformers encoder, for the methods that start from one.")
     text_column: str | None = option(
@@ -45,15 +45,15 @@ class Options:
     label_column: str | None = option(
         None, "Column that holds the label, or the summary. Guessed when obvious.", also=("summary-column",)
     )
-    data_seed: int = option(0, "Seed of the rows drawn and of random splits.", least=0, most=2**32 - 1)
+    data_seed: int = option(0, "Random seed for drawing rows and for splits.", least=0, most=2**32 - 1)
     processes: int | None = option(
         None,
         "Runs at a time, of one thread each [default: as many as there are cores and memory for].",
         least=1,
         most=1024,
     )
-    so_far: bool = option(False, "Train nothing: report what is there.")
-    keep_models: bool = option(False, "Keep the trained models; else settings, metrics and answers stay.")
+    so_far: bool = option(False, "Train nothing, and report what is there.")
+    keep_models: bool = option(False, "Keep the trained models, and not only settings, metrics and answers.")
     output: Path = option(Path("runs/reproduce"), "Folder for reports, runs and prepared data. Commands may share it.")
 
     def command(self, what: str, names: Iterable[str]) -> str:

@@ -221,7 +221,7 @@ def _check_generation(settings: GenerationConfig, path: Path, tokens: int) -> No
             raise UserError(f"{path}: {name} {wrong}; train the run again")
         numbers = value if isinstance(value, list) else [value] if isinstance(value, int) else []
         if name.endswith(("_id", "_tokens")) and "new" not in name and any(not 0 <= one < tokens for one in numbers):
-            raise UserError(f"{path}: {name} names a token that the model has not; train the run again")
+            raise UserError(f"{path}: {name} names a token that the model does not have; train the run again")
     if not 1 <= (settings.num_beams or 1) <= 1000:
         raise UserError(f"{path}: num_beams is {settings.num_beams}; train the run again")
 
@@ -490,7 +490,7 @@ def finish_saving(folder: Path) -> None:
     except PermissionError as error:
         raise UserError(
             f"{folder}: a run was saved, but its files are not all in place, and cannot be moved ({error.strerror}); "
-            "open it once as somebody who may write there"
+            "open it once as a user who may write there"
         ) from error
 
 

@@ -53,7 +53,7 @@ def read_json(path: Path, mend: str = "train the run again") -> Any:
     except FileNotFoundError:
         raise
     except RecursionError:
-        raise UserError(f"{path}: cannot be read (lists within lists without end); {mend}") from None
+        raise UserError(f"{path}: cannot be read (too many lists within lists); {mend}") from None
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read ({' '.join(str(error).split())}); {mend}") from error
 
@@ -62,7 +62,7 @@ def read_object(path: Path, mend: str = "train the run again") -> dict[str, Any]
     """`read_json` of a file that holds names and values."""
     found = read_json(path, mend)
     if not isinstance(found, dict):
-        raise UserError(f"{path}: holds no names and values; {mend}")
+        raise UserError(f"{path}: holds no JSON object; {mend}")
     return found
 
 
@@ -96,4 +96,4 @@ def check_shards(folder: Path) -> None:
         shards = read_object(path).get("weight_map")
         for name in shards.values() if isinstance(shards, dict) else ():
             if not isinstance(name, str) or Path(name).name != name:
-                raise UserError(f"{path}: weight_map names {name!r}, which is no file of this folder; do not use it")
+                raise UserError(f"{path}: weight_map names {name!r}, which is not a file of this folder; do not use it")

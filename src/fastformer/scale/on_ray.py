@@ -113,7 +113,7 @@ def _in_actors(ray: Any, job: Job, shards: Sequence[Shard], workers: int) -> Gen
                     lost += 1
                     if lost > workers + TRIES:
                         raise UserError(
-                            f"actors died one after the other ({' '.join(str(error).split())[:300]}); see that every "
+                            f"actors died one after the other ({' '.join(str(error).split())[:300]}); check that every "
                             f"node has {job.run}, this package, and memory for the run"
                         ) from error
                     if shard is not None:

@@ -69,7 +69,7 @@ def _in_processes(job: Job, shards: Sequence[Shard], workers: int) -> Generator[
                     killed += 1
                     if killed > workers + TRIES:
                         raise UserError(
-                            "processes were killed one after the other, perhaps for want of memory; each holds the "
+                            "processes were killed one after the other, perhaps because memory ran out; each holds the "
                             "whole run: give fewer --workers"
                         ) from None
                     if (shard := member.shard) is not None:

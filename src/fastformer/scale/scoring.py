@@ -88,7 +88,7 @@ def score_files(
             except KeyboardInterrupt:
                 done = len(shards) - len(manifest.left(shards))
                 raise Interrupted(
-                    f"stopped; {how_many(done, 'files', 'are', len(shards))} done, and the same command goes on"
+                    f"stopped; {how_many(done, 'files', 'are', len(shards))} done, and the same command continues"
                 ) from None
             finally:
                 outcomes.close()  # ends whoever is still at work
@@ -97,7 +97,7 @@ def score_files(
         listed = ", ".join(bad[:3]) + (", …" if len(bad) > 3 else "")
         raise UserError(
             f"{how_many(len(bad), 'files', '', len(shards))} could not be answered: {listed}; the others are in "
-            f"{output}. Mend what is wrong, and the same command does what is missing"
+            f"{output}. Correct what is wrong, and the same command does the rest"
         )
     entries = [manifest.entries[shard.name] for shard in shards]
     rows = sum(entry["rows"] or 0 for entry in entries)
@@ -113,7 +113,7 @@ def _check(verb: str, run: Run, engine: str | None, address: str | None, options
     own = {name: value for name, value in options.items() if name not in READING}
     for name, value in own.items():
         if isinstance(value, Path):
-            raise UserError(f"--{name.replace('_', '-')}: is one place, and there are many files; leave it out")
+            raise UserError(f"--{name.replace('_', '-')}: is for one file, and there are many; leave it out")
     if verb in OPTIONS_OF:
         chosen = options_for(run.task, OPTIONS_OF[verb], own)
         if verb == "predict" and own:  # whether their values make sense, the run says, asked for nothing
@@ -165,7 +165,7 @@ def _watch(outcomes: Generator[Outcome], manifest: Manifest, advance: Any, stric
             if said <= SHOWN:
                 say(line)
             elif said == SHOWN + 1:
-                say(f"More is said of other files: see {manifest.place.named}.")
+                say(f"There are messages about further files: see {manifest.place.named}.")
         advance(1, note=f"{rows:,} rows")
     return bad
 

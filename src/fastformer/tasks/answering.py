@@ -185,7 +185,7 @@ def _given_texts(
         what = "--text" if document is None else "--document"
         raise UserError(f"{what}: an example of {task.name} is more than a text; give a file of examples")
     if sum(given is not None for given in (source, document, text)) > 1:
-        raise UserError("there are several things to answer: give a file, --document or --text, not two of them")
+        raise UserError("there are several things to answer; give only one of FILE, --document and --text")
     if document is not None:
         return TextFiles(document)
     if not text or text.isspace():
@@ -212,7 +212,7 @@ def options_for(task: str, verb: str, given: Mapping[str, Any]) -> Any:
     known = options_of(kind)
     for name, value in given.items():
         if value is not None and name not in known:
-            raise UserError(f"--{name.replace('_', '-')}: a run of {task} has no use for it; leave it out")
+            raise UserError(f"--{name.replace('_', '-')}: a run of {task} does not use it; leave it out")
     return options_given(kind, {name: value for name, value in given.items() if name in known})
 
 

@@ -32,7 +32,7 @@ WORD_VECTORS_HELP = (
     "Start the vectors of words from a GloVe file (text, .gz or .zip), or from a folder with a transformers or "
     "sentence-transformers encoder, or `base`."
 )
-MAX_LENGTH_HELP = "Cut texts after so many tokens."
+MAX_LENGTH_HELP = "Cut texts after this many tokens."
 TEXT_COLUMN_HELP = "Column that holds the text; `title,body` joins several. Guessed when obvious."
 SEPARATOR_HELP = "Character between the fields of CSV: `;`, `tab`, … Found by itself when obvious."
 HEADER_HELP = "Whether the first row of a table names its columns; if not, they are called 1, 2, …"

@@ -85,7 +85,7 @@ def _sources(task: Task, sources: dict[str, Any], given: dict[str, Any]) -> dict
         raise UserError(f"{task.name} has no test data: score the run with `fastformer evaluate` afterwards")
     for source in sources.values():
         if any(map(reads_once, source if isinstance(source, list | tuple) else [source])):
-            raise UserError("training reads its data more than once: give files, not standard input or a pipe")
+            raise UserError("training reads its data more than once; give files, not standard input or a pipe")
     return sources
 
 
@@ -97,7 +97,7 @@ def _say_overlaps(task: Task, data: Mapping[str, Any], sources: Mapping[str, Any
             if found > MUCH * count:
                 examples = how_many(found, f"{task.declaration.unit}s", "are", count)
                 name = sources[split] if isinstance(sources[split], str | Path) else f"the {split} data"
-                say(f"{name}: {examples} in the training data too, so scores on them say little of new ones.")
+                say(f"{name}: {examples} in the training data too, so scores on them say little about new ones.")
 
 
 def _same_file(one: str | Path, other: str) -> bool:
@@ -193,7 +193,7 @@ def evaluate(
     predictor = load(run, show_progress, device=device, dtype=dtype)
     trained_on = predictor.trained.record.get("data", {}).get("train")
     if isinstance(source, str | Path) and isinstance(trained_on, str) and _same_file(source, trained_on):
-        say(f"{source}: the run was trained on it, so its scores say nothing of new data.")
+        say(f"{source}: the run was trained on it, so its scores say nothing about new data.")
     result = score(predictor, source, **options)
     say_notes(predictor)
     return result

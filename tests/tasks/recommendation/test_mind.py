@@ -193,7 +193,7 @@ def test_a_malformed_line_of_news_is_named(folder, news, says):
 
 def test_what_is_not_there_is_named(folder, tmp_path):
     (tmp_path / "clicks.csv").write_text("user,item\n")
-    with pytest.raises(UserError, match="clicks.csv: is a file.*`fastformer import-clicks` makes one"):
+    with pytest.raises(UserError, match="clicks.csv: is a file.*`fastformer import-clicks` makes"):
         read_mind(tmp_path / "clicks.csv")
     with pytest.raises(UserError, match="nowhere: no such folder"):
         read_mind(tmp_path / "nowhere")

@@ -294,7 +294,7 @@ def test_a_run_of_another_task_is_refused(run_folder, tmp_path, monkeypatch, cap
         verb, option, value = options
         code, _, refused = run_cli(monkeypatch, capsys, verb, other, "builtin", option, value)
         assert code == 2
-        assert f"{option}: a run of masked-words has no use for it; leave it out" in refused
+        assert f"{option}: a run of masked-words does not use it; leave it out" in refused
     assert said.strip() == (
         f"fastformer: {other}: a run of masked-words, which writes no summaries; give a run of `train summarization`"
     )
@@ -437,7 +437,7 @@ def test_a_damaged_archive_is_told_in_one_line(run_folder, tmp_path, monkeypatch
     for verb in ("summarize", "predict"):
         code, out, said = run_cli(monkeypatch, capsys, verb, run_folder, tmp_path / "article.txt.gz")
         assert (code, out) == (2, "")
-        assert "article.txt.gz: not a whole gzip file" in said.splitlines()[-1]
+        assert "article.txt.gz: not a complete gzip file" in said.splitlines()[-1]
 
 
 def test_a_damaged_run_is_told(run_folder, tmp_path):

@@ -147,7 +147,7 @@ class _Fitter:
         """As many of the texts as memory has room for."""
         chosen = ngrams.that_fit(texts, self.seed)
         if len(chosen) < len(texts) and self.show_progress:
-            say(f"The n-gram channel is fitted to {len(chosen):,} of the {len(texts):,} texts, for their memory.")
+            say(f"The n-gram channel is fitted to {len(chosen):,} of the {len(texts):,} texts, to save memory.")
         return Subset(texts.texts, texts.indices[chosen])
 
     def features(self, texts: Subset, further: Subset | None) -> ngrams.Features:

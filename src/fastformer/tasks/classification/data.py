@@ -238,7 +238,7 @@ class LabelEncoder:
         """What was seen, beside what was not; what to do."""
         found = f", but {_listed(unseen)}" if unseen else ""
         listed = ", ".join(self.space.names[:10]) + (", …" if len(self.space.names) > 10 else "")
-        return f"seen in training{found} (seen: {listed}); mend the label, remove its rows, or train with such rows"
+        return f"seen in training{found} (seen: {listed}); correct the label, remove its rows, or train with such rows"
 
     def note(self) -> str | None:
         """How many texts have a label that counts as wrong, if any have."""

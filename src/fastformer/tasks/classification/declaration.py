@@ -19,7 +19,7 @@ class ClassificationSettings(TextSettings):
     regression: bool = option(False, "Labels are numbers, not classes.")
     init: str | None = option(
         None,
-        INIT_HELP + " Without it a classifier knows English words from the shipped encoder; `none` switches that off.",
+        INIT_HELP + " Without it a classifier has the English word vectors of `base`; `none` switches them off.",
         place="record",
     )
     class_weight: str | None = option(
@@ -39,8 +39,8 @@ class Predicting:
     top: int | None = option(None, "Only the K largest probabilities, in falling order.", metavar="K")
     threshold: float | None = option(
         None,
-        "Give no label that is less probable: then a text may have none (null). Where texts have several labels, this "
-        "is in place of the thresholds that were learned.",
+        "Give no label that is less probable, so that a text may get none (null). For several labels per text it "
+        "replaces the learned thresholds.",
         metavar="P",
     )
 
@@ -55,7 +55,7 @@ class Evaluating:
         "are confused; for numbers, predicted against true.",
         metavar="DIR",
     )
-    by_class: bool = option(True, "Say the scores of each class too; for numbers the quantiles of the errors.")
+    by_class: bool = option(True, "Also report the scores of each class; for numbers, the quantiles of the errors.")
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Explaining:
 
     text: str = option(help="The text.")
     label: str | None = option(None, "The label to explain; by default the most probable one.")
-    baseline: str = option("zero", "What tokens are measured from: `zero`, or the `mean` token of the text.")
+    baseline: str = option("zero", "What effects are measured from: `zero`, or the `mean` token of the text.")
 
 
 CLASSIFICATION = register(
@@ -73,21 +73,21 @@ CLASSIFICATION = register(
         help="""Train a text classifier.
 
 Labels may be strings or integers; lists of labels (JSONL, Parquet; `a|b` in CSV) train a multi-label model. The
-default preset reads texts of up to a million tokens whole; those longer than --max-length are cut, and a line says
-how many. The file may be larger than memory, and Ctrl-C leaves a checkpoint that `--resume` continues from.
+default preset reads whole texts of up to a million tokens. Texts longer than --max-length are cut, and a line says how
+many. The file may be larger than memory. Ctrl-C leaves a checkpoint, from which `--resume` continues.
 
 Presets: `default`; `encoder`, the same without the n-gram channel; `paper-amazon`, `paper-imdb` and `paper-mind`, the
-paper's.
+paper's settings.
 
 Example: `fastformer train classification --train reviews.csv --test held-out.csv --output runs/reviews`""",
         settings=ClassificationSettings,
         task="fastformer.tasks.classification.task:Classification",
         presets_file=Path(__file__).with_name("presets.toml"),
         data_help=f"Training data: {DATA_HELP}",
-        held_out="a tenth of --train, at most 5,000 rows; of fewer than 3,000 rows up to three tenths",
+        held_out="a tenth of --train, at most 5,000 rows; up to three tenths if it has fewer than 3,000 rows",
         sources={
-            "unlabelled": "Texts without labels, in any format that --train may have: their words join the "
-            "vocabulary, and the model learns which words go together in them if that does better on held-out rows."
+            "unlabelled": "Texts without labels, in any format of --train: their words join the vocabulary, and the "
+            "model learns which words go together in them, if that scores better on held-out rows."
         },
         predicting=Predicting,
         evaluating=Evaluating,
@@ -99,10 +99,10 @@ Example: `fastformer train classification --train reviews.csv --test held-out.cs
             "texts_per_second": "texts/s",
             "largest_difference": "off by",
         },
-        evaluate_help="A classifier has accuracy, macro-F, and ECE, the expected calibration error: how far "
-        "probabilities are from how often they are right.",
+        evaluate_help="A classifier has accuracy, macro-F, and ECE, the expected calibration error: how far its "
+        "probabilities are from the share of right answers.",
         predict_help="A classifier writes the label of each text and all probabilities.",
-        embed_help="of a classifier its text vectors",
+        embed_help="of a classifier the vector of a text",
         light="fastformer.tasks.classification.light:LightClassifier",
         reads_texts=True,
         architectures=("FastformerForSequenceClassification",),

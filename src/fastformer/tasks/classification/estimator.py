@@ -393,7 +393,7 @@ def _checked_numbers(numbers: Sequence[float]) -> list[float]:
         except (TypeError, ValueError, OverflowError):
             found.append(math.nan)
         if not math.isfinite(found[-1]):
-            raise ValueError(f"text {index} has {number!r} where a finite number is needed; mend it or leave it out")
+            raise ValueError(f"text {index} has {number!r} where a finite number is needed; correct it or leave it out")
     return found
 
 

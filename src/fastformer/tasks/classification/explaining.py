@@ -129,7 +129,7 @@ def explain_text(
     runner = TextRunner(model, tokenizer, tokenizer.model_max_length)
     [logits] = runner([text], lambda **inputs: model(**inputs).logits)
     if not np.isfinite(logits).all():
-        raise UserError("the model's answer to this text is not a number; its training has gone wrong: train it again")
+        raise UserError("the model's answer to this text is not a number: its training went wrong; train it again")
     target = _target(space, logits, label)
     weights = token_weights(model, placed.ids)
     effects = token_effects(model, placed.ids, log_odds(space, target), baseline)

@@ -18,14 +18,14 @@ class ConversionSettings(TaskSettings):
     """Settings of a conversion model."""
 
     numeric: tuple[str, ...] = option(
-        (), "Side features that are numbers: `price,age`, or one at a time.", metavar="COLUMN,…", place="data"
+        (), "Side features that are numbers: `price,age`. Repeatable.", metavar="COLUMN,…", place="data"
     )
     categorical: tuple[str, ...] = option(
-        (), "Side features that are categories: `device,country`, or one at a time.", metavar="COLUMN,…", place="data"
+        (), "Side features that are categories: `device,country`. Repeatable.", metavar="COLUMN,…", place="data"
     )
     strict: bool = option(False, "Stop at a row without an ad or a label, which is otherwise left out.", place="data")
     mixer: str = option("fastformer", MIXER_HELP, place="record")
-    user_mixer: str | None = option(None, "The method over behaviours [default: --mixer].", place="record")
+    user_mixer: str | None = option(None, "The mixer that reads behaviours [default: --mixer].", place="record")
     tokenizer: str = option("word", TOKENIZER_HELP)
     init: str | None = option(None, WORD_VECTORS_HELP, place="record")
     vocab_size: int = 50_000
@@ -53,16 +53,16 @@ class ConversionSettings(TaskSettings):
 class EvaluateOptions:
     """Options of `evaluate`."""
 
-    plot: str | None = option(None, "Write a plot (.png) of how far the probabilities are right.")
+    plot: str | None = option(None, "Write a plot (.png) of how well the probabilities are calibrated.")
 
 
 CONVERSION = register(
     Declaration(
         name="conversion",
-        help="""Train a model that tells whether a user converts on an ad, from what the user did before.
+        help="""Train a model that predicts whether a user converts on an ad, from what the user did before.
 
-This is the paper's Ad CVR task. Texts of behaviours and ads go through one encoder, the vectors of the behaviours
-through another, and an MLP judges user, ad, their product and the side features.
+This is the paper's Ad CVR task. One encoder reads the texts of behaviours and ads, another reads the vectors of the
+behaviours, and an MLP scores user, ad, their product and the side features.
 
 Example: `fastformer train conversion --train log.jsonl --numeric price --categorical device --output runs/ads`""",
         settings=ConversionSettings,
@@ -70,13 +70,13 @@ Example: `fastformer train conversion --train log.jsonl --numeric price --catego
         task="fastformer.tasks.conversion.task:Conversion",
         presets_file=Path(__file__).with_name("presets.toml"),
         data_help="Events: .jsonl or .parquet (or .gz) with the columns behaviors (a list of texts, the latest last), "
-        "ad (a text), label (0 or 1) and perhaps time; or `builtin`, simulated ones.",
+        "ad (a text), label (0 or 1) and optionally time; or `builtin`, simulated ones.",
         held_out="the last tenth of --train by time, or a random one if no row has a time",
         test_help="Events that are only scored, at the end.",
         evaluating=EvaluateOptions,
         short_names={"auc": "AUC", "calibration_error": "ECE"},
         evaluate_help="A conversion model has AUC, log loss and ECE.",
         predict_help="A conversion model writes the probability that the user converts.",
-        embed_help="of a conversion model the vector of a user, made of what the user did",
+        embed_help="of a conversion model the vector of a user, made of the user's behaviours",
     )
 )

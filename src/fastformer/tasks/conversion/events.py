@@ -157,7 +157,7 @@ def _number(where: str, name: str, value: Any) -> float:
         number = math.inf
     if math.isfinite(number):
         return number
-    raise UserError(f"{where}: `{name}` is {_shown(value)}, not a finite number; mend it, or make it --categorical")
+    raise UserError(f"{where}: `{name}` is {_shown(value)}, not a finite number; correct it, or make it --categorical")
 
 
 def _value(where: str, name: str, value: Any) -> str:

@@ -57,7 +57,7 @@ class Conversion(Task[ConversionSettings, ConversionParts]):
         names = [*settings.numeric, *settings.categorical]
         for name in names:
             if name in RESERVED:
-                raise UserError(f"{name!r} is no side feature: the model has it already; name another column")
+                raise UserError(f"{name!r} is not a side feature: the model reads it anyway; name another column")
             if names.count(name) > 1:
                 raise UserError(
                     f"the side feature {name!r} is named twice; name it once, as --numeric or --categorical"

@@ -25,7 +25,7 @@ MASKED_WORDS = register(
         name="masked-words",
         help="""Learn from text without labels, by filling in hidden words: a start for `train classification --init`.
 
-15% of the words are hidden. The run is a start for a classifier with the same `--preset` and `--mixer`; `predict` fills
+15% of the words are hidden. A classifier with the same `--preset` and `--mixer` can start from the run. `predict` fills
 in every `[MASK]` of a text, `evaluate` gives the perplexity, `embed` mean token vectors.
 
 Example: `fastformer train masked-words --train reviews.txt --output runs/words`""",
@@ -39,9 +39,9 @@ Example: `fastformer train masked-words --train reviews.txt --output runs/words`
         many_files=True,
         unit="text",
         predicting=Predicting,
-        evaluate_help="A model of masked words has the perplexity of hidden words, and how many it finds.",
-        predict_help="A model of masked words fills in every `[MASK]`: the five likeliest words of each, or as many as "
-        "`--top` says.",
+        evaluate_help="A model of masked words has the perplexity of hidden words, and the share of right guesses.",
+        predict_help="A model of masked words fills in every `[MASK]` with the five most probable words, or with "
+        "`--top` words.",
         embed_help="of masked words the mean of a text's token vectors",
         reads_texts=True,
         architectures=("FastformerForMaskedLM",),

@@ -21,14 +21,16 @@ class RecommendationSettings(TaskSettings):
         None, "Folder with a transformers encoder that reads titles (plm-nr).", metavar="DIR", place="record"
     )
     plm_layers: int | None = option(  # None: all of them
-        None, "Train so many of the last layers of --plm [default: 0, it reads each title once; 2 in paper].", least=0
+        None,
+        "Train this many of the last layers of --plm [default: 0, so that it reads each title once; preset paper: 2].",
+        least=0,
     )
     init: str | None = option(None, WORD_VECTORS_HELP, place="record")
     fields: tuple[str, ...] = option(("title",), "Columns of news.tsv to read: title,category,subcategory,abstract.")
     max_length: int = option(
-        help="Cut titles after so many tokens.", also=("title-length",), key="title_length", least=1, most=10_000
+        help="Cut titles after this many tokens.", also=("title-length",), key="title_length", least=1, most=10_000
     )
-    history_length: int = option(help="Read so many of the last clicks.", least=1, most=100_000)
+    history_length: int = option(help="Read this many of the latest clicks.", least=1, most=100_000)
     negatives: int = option(help="Non-clicks drawn beside each click.", least=1, most=10_000)
     tokenizer: str = "word"  # word, bpe or nltk; a pre-trained encoder brings its own
     vocab_size: int = 30_000
@@ -57,8 +59,8 @@ RECOMMENDATION = register(
 
 `fastformer` is the paper's hierarchical model: it reads titles into vectors of articles, and clicked articles into a
 vector of the user. `nrms` does so with plain self-attention. `plm-nr` and `fastformer+plm-nr` read titles with a
-pre-trained encoder (--plm). `fim` matches titles word by word. `recommend` prints what a user may like; `evaluate` and
-`predict` read folders of MIND.
+pre-trained encoder (--plm). `fim` matches titles word by word. Afterwards `recommend` prints what a user may like;
+`evaluate` and `predict` read folders of MIND.
 
 Example: `fastformer train recommendation --train MINDsmall_train --validation MINDsmall_dev --output runs/news`""",
         settings=RecommendationSettings,
@@ -75,7 +77,7 @@ Example: `fastformer train recommendation --train MINDsmall_train --validation M
         "popularity and co-occurrence, which read no text.",
         predict_help="A recommender reads a folder of MIND and writes the leaderboard's `prediction.txt`, and its .zip "
         "beside --output.",
-        embed_help="of a recommender those of the articles of a folder",
+        embed_help="of a recommender the vector of an article of a folder",
         short_names={"auc": "AUC", "mrr": "MRR", "ndcg@5": "nDCG@5", "ndcg@10": "nDCG@10"},
     )
 )

@@ -95,8 +95,8 @@ def _files(folder: str | Path) -> tuple[Path, Path]:
     folder = Path(folder)
     if folder.is_file():
         raise UserError(
-            f"{folder}: is a file, where a folder with MIND's news.tsv and behaviors.tsv is read; of a table of clicks "
-            "`fastformer import-clicks` makes one"
+            f"{folder}: is a file; give a folder with MIND's news.tsv and behaviors.tsv, which `fastformer "
+            "import-clicks` makes from a table of clicks"
         )
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; give one with MIND's news.tsv and behaviors.tsv, or builtin:train")

@@ -186,7 +186,7 @@ def _read_interactions(name: str, named: dict[str, str], articles: dict[str, Any
             except (BadValueError, ValueError, OverflowError, OSError):
                 raise UserError(
                     f"{where}: a time is a number or a date like 2026-01-31T12:00, and a value is a number; "
-                    "mend the row"
+                    "correct the row"
                 ) from None
             rows.append((people.setdefault(user, len(people)), numbers[item], *known))
     if not rows:
@@ -276,7 +276,9 @@ def _line(value: Any) -> str:
 
 def _check_id(where: str, key: str) -> None:
     if " " in key:
-        raise UserError(f"{where}: the id {key[:60]!r} has a space in it, which parts ids in MIND's files; use another")
+        raise UserError(
+            f"{where}: the id {key[:60]!r} has a space in it, which separates ids in MIND's files; use another"
+        )
 
 
 def _time(value: Any) -> float:

@@ -40,8 +40,10 @@ class SummarizationSettings(TableSettings):
     tokenizer: str = option(help=TOKENIZER_HELP)
     init: str | None = option(None, INIT_HELP, place="record")
     copy: bool | None = option(None, "Let it copy words of the article [default: the preset's].")
-    max_length: int = option(help="Cut articles after so many tokens.", least=1, most=MEMORY_TOKENS)
-    max_summary_length: int = option(help="Most tokens of a summary, its end included.", least=2, most=MOST_WRITTEN)
+    max_length: int = option(help="Cut articles after this many tokens.", least=1, most=MEMORY_TOKENS)
+    max_summary_length: int = option(
+        help="Most tokens of a summary, including its end mark.", least=2, most=MOST_WRITTEN
+    )
     beams: int = option(5, "Beam size.", least=1, most=MOST_BEAMS)
     vocab_size: int
     min_frequency: int = 2
@@ -93,7 +95,7 @@ SUMMARIZATION = register(
         help="""Train a summarizer: an encoder with any of the seven methods, and a Transformer decoder that writes.
 
 `summarize` then prints the summary of a document, `predict` those of a file, `evaluate` scores them by ROUGE.
-Articles longer than --max-length are cut. Ctrl-C leaves a checkpoint that `--resume` continues from.
+Articles longer than --max-length are cut. Ctrl-C leaves a checkpoint, from which `--resume` continues.
 
 Example: `fastformer train summarization --train news.jsonl --test held-out.jsonl --output runs/news`""",
         settings=SummarizationSettings,
@@ -107,10 +109,9 @@ Example: `fastformer train summarization --train news.jsonl --test held-out.json
         unit="document",
         predicting=Predicting,
         evaluating=Evaluating,
-        evaluate_help="The summaries of a summarizer are scored by ROUGE, beside the first sentences of an article "
-        "and random ones.",
-        predict_help="A summarizer writes the summary of each article and its score, the mean log-probability of the "
-        "summary's words.",
+        evaluate_help="A summarizer has ROUGE, beside that of the first sentences of an article and of random ones.",
+        predict_help="A summarizer writes the summary of each article and its score, the mean log-probability of its "
+        "tokens.",
         embed_help="of a summarizer the mean of the encoder's token vectors",
         reads_texts=True,
         architectures=("FastformerForConditionalGeneration",),

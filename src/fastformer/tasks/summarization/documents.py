@@ -202,7 +202,7 @@ def _text(where: str, value: Any, role: str) -> str:
         value = "\n".join(_SENTENCE_MARK.sub(" ", sentence) for sentence in value)
     if not isinstance(value, str):
         raise UserError(
-            f"{where}: the {role} is {kind_of(value)}, not text; mend the row, or choose another column with "
+            f"{where}: the {role} is {kind_of(value)}, not text; correct the row, or choose another column with "
             f"--{role}-column"
         )
     return tidy(whole_characters(value))

@@ -242,7 +242,7 @@ def _texts(documents: Iterable[Iterable[str]], detector: LanguageDetector) -> It
 def _told_language(detector: LanguageDetector) -> str:
     language = detector.language()
     taken = "English, so words are stemmed" if language == ENGLISH else "not English, so words are not stemmed"
-    say(f"For ROUGE the summaries are taken for {taken}; --language says otherwise.")
+    say(f"For ROUGE the summaries count as {taken}; --language says otherwise.")
     return language
 
 
