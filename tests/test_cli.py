@@ -169,8 +169,8 @@ def test_predict_takes_a_text_and_documents(fastformer, run_folder, tmp_path):  
         (("a cat and a horse",), "or give a text itself with --text"),
         (("--document", tmp_path / "empty.txt"), "no word to answer"),
         (("--document", tmp_path / "no.txt"), "no such file or folder"),
-        (("--document", tmp_path, "--text", "a cat"), "not two of them"),
-        (("-", "--text", "a cat"), "not two of them"),
+        (("--document", tmp_path, "--text", "a cat"), "only one of FILE, --document and --text"),
+        (("-", "--text", "a cat"), "only one of FILE, --document and --text"),
         (("--document", write_csv(tmp_path / "in.csv", make_rows(5, 0))), "a table, not one text"),
         (("--document", tmp_path, "--keep", "id"), "no column 'id'"),
     ):

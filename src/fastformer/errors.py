@@ -20,14 +20,14 @@ class UserError(ValueError):
 
 
 def shortened(message: str) -> str:
-    """A message on one line, in which whatever it quotes can be read: long words, and then all, lose their middle."""
+    """A message on one line that is not too long: long words, and then the whole message, lose their middle."""
     message = " ".join(message.splitlines())
     message = re.sub(rf"\S{{{LONGEST_WORD},}}", lambda found: _ends(found[0], LONGEST_WORD // 2), message)
     return _ends(message, LONGEST_MESSAGE)
 
 
 def _ends(text: str, most: int) -> str:
-    """The text, or where it is longer than `most` its beginning and its end."""
+    """The text, or its beginning and its end if it is longer than `most`."""
     return text if len(text) <= most else f"{text[: most * 3 // 4]}…{text[-most // 4 :]}"
 
 
@@ -51,7 +51,7 @@ def diverged(how: str = "scores are not finite numbers") -> UserError:
 
 @contextmanager
 def enough_memory(what: str = "this command") -> Iterator[None]:
-    """Around work whose size a user chooses: where memory does not suffice, the error says how much was asked for."""
+    """Around work whose size a user chooses: if memory does not suffice, the error says how much was asked for."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -61,7 +61,7 @@ def enough_memory(what: str = "this command") -> Iterator[None]:
 
 
 def no_memory(error: BaseException) -> str | None:
-    """What an error says of memory that was not there, as NumPy, PyTorch and Python say it; None for other errors."""
+    """How an error of NumPy, PyTorch or Python describes missing memory; None for other errors."""
     said = " ".join(str(error).split())
     if found := re.search(r"tried to allocate (\d+) bytes|Unable to allocate ([\d.]+ \w+)", said):
         return f"{int(found[1]) / 1e9:,.1f} GB at once" if found[1] else f"{found[2]} at once"

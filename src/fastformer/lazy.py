@@ -1,4 +1,4 @@
-"""Importing late: names that load their module when they are asked for, and what waits for another library."""
+"""Importing late: names whose module is imported on first use, and work that waits for another library's import."""
 
 import importlib
 import importlib.util
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def lazy_names(package: str, places: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package whose names live in the modules that `places` tells."""
+    """`__getattr__` and `__dir__` of a package; `places` says which module each of its names is in."""
 
     def __getattr__(name: str) -> Any:
         if name not in places:
@@ -29,7 +29,7 @@ def lazy_names(package: str, places: Mapping[str, str]) -> tuple[Callable[[str],
 def when_imported(library: str, do: Callable[[], None]) -> None:
     """Do something as soon as a library has been imported: now, if it has been; else right after, before its importer.
 
-    So `import fastformer` need not import a library that a program may never use, and yet has done its part for it.
+    So `import fastformer` need not import a library that a program may never use.
     """
     if sys.modules.get(library) is not None:
         do()

@@ -299,7 +299,7 @@ class TestMistakes:
         rows = source["train"]
         self.check("unknown mixer 'x'", train, rows, user_mixer="x", output=tmp_path / "run")
         self.check("unknown preset 'x'", train, rows, preset="x", output=tmp_path / "run")
-        self.check("'label' is no side feature", train, rows, numeric=["label"], output=tmp_path / "run")
+        self.check("'label' is not a side feature", train, rows, numeric=["label"], output=tmp_path / "run")
         self.check("'a' is named twice", train, rows, numeric=["a"], categorical=["a"], output=tmp_path / "run")
         self.check("`device` is 'desktop', not a finite", train, rows, numeric=["device"], output=tmp_path / "run")
         ones = write_jsonl(tmp_path / "ones.jsonl", [{"behaviors": ["a b"], "ad": "a b", "label": 1}] * 5)

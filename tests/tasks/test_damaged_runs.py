@@ -98,9 +98,9 @@ def test_a_tokenizer_that_numbers_further_than_the_model_is_refused(copy):
 def test_an_index_of_weights_names_files_of_its_own_folder(copy):
     index = {"metadata": {}, "weight_map": {"x": "../../secret.safetensors"}}
     (copy / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(UserError, match="which is no file of this folder"):
+    with pytest.raises(UserError, match="which is not a file of this folder"):
         load(copy)
-    with pytest.raises(UserError, match="which is no file of this folder"):
+    with pytest.raises(UserError, match="which is not a file of this folder"):
         open_encoder(copy)
 
 

@@ -16,7 +16,7 @@ from fastformer.tasks.classification.calibration import cross_calibrated, temper
 from fastformer.tasks.classification.channel import can_fit_channel
 from fastformer.tasks.classification.data import LabelSpace
 from fastformer.tasks.classification.metrics import calibration_error, log_losses
-from fastformer.tasks.classification.stacking import Unseen, class_weights, loudness
+from fastformer.tasks.classification.stacking import Unseen, best_scale, class_weights
 
 BUCKETS = 512
 WORDS = [""] + [f" w{number}e{number % 7}x " for number in range(1, 37)] + ["ing", "ed", ""]  # the last three: pieces
@@ -65,9 +65,9 @@ def test_the_model_computes_what_was_fitted():
     features, weights, channel = fit(texts)
     found = channel(*padded(texts)).numpy()
     np.testing.assert_allclose(found, weights(features.rows), atol=1e-4)
-    louder = features.rows * ngrams._telling(features.rows, texts.labels, 0)
-    machines = LinearSVC(C=1.0, class_weight="balanced", tol=1e-6, max_iter=100_000).fit(louder, texts.labels)
-    np.testing.assert_allclose(found, machines.decision_function(louder), atol=0.1)
+    scaled = features.rows * ngrams._feature_scales(features.rows, texts.labels, 0)
+    machines = LinearSVC(C=1.0, class_weight="balanced", tol=1e-6, max_iter=100_000).fit(scaled, texts.labels)
+    np.testing.assert_allclose(found, machines.decision_function(scaled), atol=0.1)
     assert (found.argmax(axis=1) == texts.labels).mean() > 0.95
 
 
@@ -164,10 +164,10 @@ def test_a_repeated_word_shares_its_effect(fitted):
     assert not torch.equal(effects, alone)
 
 
-def test_features_are_as_loud_as_they_tell_of_a_class():
+def test_features_are_scaled_by_how_strongly_they_indicate_a_class():
     labels = np.array([0, 0, 0, 1, 1, 1])
     rows = sparse.csr_array(np.array([[1, 1, 0], [1, 1, 0], [1, 0, 1], [1, 0, 0], [1, 1, 0], [1, 0, 0]], np.float32))
-    loud = ngrams._telling(rows, labels, places=0)
+    scales = ngrams._feature_scales(rows, labels, places=0)
     shares = np.array([6, 4]) / 10
     expected = [
         max(abs(np.log((n + 2 * p) / (other + 2 * (1 - p))) - np.log(p / (1 - p))) for n, other, p in found)
@@ -178,14 +178,14 @@ def test_features_are_as_loud_as_they_tell_of_a_class():
         )
     ]
     expected[2] = max(expected[2], np.log(1.5))  # the other class lacks it
-    np.testing.assert_allclose(loud / loud[0], np.cbrt(expected) / np.cbrt(expected[0]), rtol=1e-5)
-    assert (rows.data**2).sum() == pytest.approx(((rows * loud).data ** 2).sum(), rel=1e-5)
+    np.testing.assert_allclose(scales / scales[0], np.cbrt(expected) / np.cbrt(expected[0]), rtol=1e-5)
+    assert (rows.data**2).sum() == pytest.approx(((rows * scales).data ** 2).sum(), rel=1e-5)
 
 
 def test_places_along_directions_are_no_counts():
     rows = sparse.csr_array(np.array([[1, 0, 0.3], [0, 1, -0.2]], np.float32))
-    loud = ngrams._telling(rows, np.array([0, 1]), places=1)
-    assert loud[2] / loud[0] == pytest.approx(1 / np.cbrt(np.log(2)), rel=1e-5)
+    scales = ngrams._feature_scales(rows, np.array([0, 1]), places=1)
+    assert scales[2] / scales[0] == pytest.approx(1 / np.cbrt(np.log(2)), rel=1e-5)
 
 
 def with_meanings(texts: Subset) -> ngrams.Features:
@@ -195,11 +195,11 @@ def with_meanings(texts: Subset) -> ngrams.Features:
     return ngrams.Features(texts, WORDS, BUCKETS, meanings)
 
 
-@pytest.mark.parametrize("loudness", [1.0, 2.0, 0.0])
-def test_the_model_knows_what_words_mean(loudness):
+@pytest.mark.parametrize("scale", [1.0, 2.0, 0.0])
+def test_the_model_knows_what_words_mean(scale):
     texts = make_texts()
-    features = with_meanings(texts).louder(loudness)
-    assert (features.meanings is None) == (loudness == 0)
+    features = with_meanings(texts).with_meanings_at(scale)
+    assert (features.meanings is None) == (scale == 0)
     channel = NgramChannel(len(WORDS), BUCKETS, 3, meanings=features.meanings is not None)
     weights = ngrams.fit_machines(features, texts.labels, 3, C=1.0)
     features.fill(channel, weights)
@@ -245,7 +245,7 @@ def test_effects_of_meanings_are_those_of_a_gradient():
     torch.testing.assert_close(difference, torch.autograd.functional.jacobian(logits, torch.ones(3)).T)
 
 
-def test_how_loud_meanings_are_is_chosen_by_what_it_gains(monkeypatch):
+def test_the_scale_of_meanings_is_chosen_by_what_it_gains(monkeypatch):
     texts = make_texts()
     features, values = with_meanings(texts), {0.5: 0.5, 0.0: 0.9, 1.0: 0.6, 2.0: 0.6}
     heard: list[float] = []
@@ -256,7 +256,7 @@ def test_how_loud_meanings_are_is_chosen_by_what_it_gains(monkeypatch):
 
     monkeypatch.setattr(ngrams, "value_of", value_of)
     choice = ngrams.choose(features, texts.labels, 3, 0, lambda steps: None)
-    assert choice.loudness == 0.0
+    assert choice.meaning_scale == 0.0
     assert choice.tried["meanings 0"] == 0.9
 
 
@@ -307,11 +307,11 @@ def test_a_class_may_be_missing(classes):
 
 def test_too_many_texts_are_sampled(monkeypatch):
     texts = make_texts(200)
-    assert len(ngrams.that_fit(texts, seed=0)) == 200
+    assert len(ngrams.within_memory(texts, seed=0)) == 200
     monkeypatch.setattr(ngrams, "MAX_VALUES", 4000)
-    some = ngrams.that_fit(texts, seed=0)
+    some = ngrams.within_memory(texts, seed=0)
     assert 0 < len(some) < 200
-    assert np.array_equal(some, ngrams.that_fit(texts, seed=0))
+    assert np.array_equal(some, ngrams.within_memory(texts, seed=0))
 
 
 def test_the_model_adds_the_channel(fitted):
@@ -419,14 +419,14 @@ class TestBlend:
         assert calibration_error(said[20:], self.labels[20:]) < 0.05
         assert found.cross_blended().shape == (20, 3)
 
-    def test_loudness_undoes_a_factor(self):
+    def test_the_best_scale_undoes_a_factor(self):
         channel = self.scores(1, 2.0)
-        loud = loudness(LETTERS, channel, self.labels)
-        assert loudness(LETTERS, channel / 3, self.labels) == pytest.approx(3 * loud, rel=0.1)
+        scales = best_scale(LETTERS, channel, self.labels)
+        assert best_scale(LETTERS, channel / 3, self.labels) == pytest.approx(3 * scales, rel=0.1)
 
     def test_certainty_has_a_limit(self):
         perfect = 10 * np.eye(3)[self.labels[:5]]
-        assert loudness(LETTERS, perfect, self.labels[:5]) < 20
+        assert best_scale(LETTERS, perfect, self.labels[:5]) < 20
 
     def test_rare_classes_weigh_more(self):
         weights = class_weights(np.array([0] * 90 + [1] * 10), 2)

@@ -20,7 +20,7 @@ from fastformer.tasks.classification.channel import Stacked, can_fit_channel
 from fastformer.tasks.classification.data import LabelSpace
 from fastformer.tasks.classification.metrics import log_losses, scores
 from fastformer.tasks.classification.report import class_scores
-from fastformer.tasks.classification.stacking import Blend, Unseen, loudness
+from fastformer.tasks.classification.stacking import Blend, Unseen, best_scale
 from fastformer.tasks.classification.thresholds import cross_answers, label_thresholds
 from fastformer.tasks.verbs import evaluate
 
@@ -120,10 +120,10 @@ class TestBlend:
         ):
             assert loss(found) < loss(other)
 
-    def test_loudness_undoes_a_factor(self):
+    def test_the_best_scale_undoes_a_factor(self):
         channel = self.scores(1, 2.0)
-        loud = loudness(SPACE, channel, self.truth)
-        assert loudness(SPACE, channel / 3, self.truth) == pytest.approx(3 * loud, rel=0.1)
+        scale = best_scale(SPACE, channel, self.truth)
+        assert best_scale(SPACE, channel / 3, self.truth) == pytest.approx(3 * scale, rel=0.1)
 
     def test_the_model_has_the_bias(self):
         channel = NgramChannel(5, 8, 3)
@@ -162,7 +162,7 @@ class TestThresholds:
         gain = both_f(answers, expit(fresh) > label_thresholds(logits, truth)) - both_f(answers, fresh > 0)
         assert gain.min() > 0.02
 
-    def test_a_label_too_loud_is_mended(self):
+    def test_a_label_that_is_too_sure_is_corrected(self):
         """Not every label is calibrated: here one is named far too often."""
         logits, truth = noisy(1000)
         fresh, answers = noisy(4000, seed=1)

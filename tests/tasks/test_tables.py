@@ -121,7 +121,7 @@ def test_predict_reads_a_named_pipe_and_train_refuses_it(run_folder, tmp_path):
     writer.start()
     assert predict(run_folder, str(pipe), tmp_path / "out.jsonl", **quiet) == 2
     writer.join(10)
-    with pytest.raises(UserError, match="more than once: give files, not standard input or a pipe"):
+    with pytest.raises(UserError, match="more than once; give files, not standard input or a pipe"):
         train("classification", str(pipe), output=tmp_path / "run", **quiet)
 
 

@@ -107,15 +107,15 @@ def test_useless_unlabelled_texts_change_nothing():
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-@pytest.mark.parametrize("loudness", [None, 0.5, 0.0])
-def test_directions_fold_into_the_features(loudness):
+@pytest.mark.parametrize("scale", [None, 0.5, 0.0])
+def test_directions_fold_into_the_features(scale):
     """Whatever words mean beside them: not known, heard, or left out."""
     few, further = texts(60, 0), texts(200, 2)
     words = ngrams.word_strings(TOKENIZER.get_vocab(), SIZE, [0])
-    meanings = None if loudness is None else np.random.default_rng(0).normal(size=(SIZE, 4)).astype(np.float32)
+    meanings = None if scale is None else np.random.default_rng(0).normal(size=(SIZE, 4)).astype(np.float32)
     plain = ngrams.Features(Joined(few, further), words, 512, meanings)
-    features = plain.along(5, 0, 60).louder(1.0 if loudness is None else loudness)
-    plain = plain.louder(1.0 if loudness is None else loudness)
+    features = plain.along(5, 0, 60).with_meanings_at(1.0 if scale is None else scale)
+    plain = plain.with_meanings_at(1.0 if scale is None else scale)
     assert features.rows.shape == (60, plain.rows.shape[1] + 5)
     fitted = ngrams.fit_machines(features, few.labels, 2, C=1.0)
     folded = features.directions.folded(fitted)

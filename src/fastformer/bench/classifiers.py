@@ -48,7 +48,7 @@ def classifiers(
     Args:
         train, test: labelled data, one label per text.
         output: folder. A method that is there with the same settings, files and threads is not measured again.
-        rows: train on so many rows, drawn by `seed`.
+        rows: train on this many rows, drawn by `seed`.
         merge: `NAME=LABEL,LABEL,…`: these labels become one.
         init: `NAME=PATH`: also train our classifier from this start (see `train classification --init`).
         methods: names with commas between them (parts of names will do); default all.

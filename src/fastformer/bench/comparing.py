@@ -16,7 +16,7 @@ from fastformer.tasks.classification.baselines import BASELINES
 from fastformer.tasks.classification.estimator import TextClassifier
 from fastformer.tasks.classification.methods import Fitted, Method, measure
 
-NONE = "–"  # in a table: not measured, or not to be had
+NONE = "–"  # in a table: not measured, or not available
 LINEAR = frozenset(method.name for method in BASELINES if method.linear)
 
 
@@ -54,19 +54,19 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 def drawn(rows: list[Row], count: int | None, seed: int) -> list[Row]:
-    """So many of the rows, drawn by seed; None is all, in their order."""
+    """Draw `count` rows by seed; None is all rows, in their order."""
     if count is None:
         return rows
     return [rows[index] for index in np.random.default_rng(seed).permutation(len(rows))[:count]]
 
 
 def still_true(measured: dict[str, dict], given: dict[str, Any]) -> dict[str, dict]:
-    """Of what was measured before, by name, what was given the same files and the same number of threads."""
+    """The earlier measurements, by name, that had the same files and the same number of threads."""
     return {name: entry for name, entry in measured.items() if given.items() <= entry.get("given", {}).items()}
 
 
 def pending(methods: Sequence[Method], found: dict[str, Any], given: dict[str, Any]) -> list[Method]:
-    """The methods that `found["methods"]` has not, or has from another start."""
+    """The methods that `found["methods"]` does not have, or has from another start."""
     return [
         method
         for method in methods
@@ -95,7 +95,7 @@ def compare(
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "The number of unique classes")  # scikit-learn, of many labels
                 measured = measure(method.fit, train, test)
-        except Exception as error:  # whatever stops one method, often of another library, stops no other
+        except Exception as error:  # an error of one method, often of another library, must not stop the others
             if method.init is not None and isinstance(error, UserError):
                 raise  # the start that the user gave is wrong
             reason = " ".join(str(error).split())[:200] or type(error).__name__
@@ -115,13 +115,13 @@ def write_json_aside(path: Path, result: dict[str, Any]) -> None:
 
 
 def percent(score: float, best: float | None) -> str:
-    """A share in percent, in bold where it is the best one as far as the digits shown tell."""
+    """A share in percent, in bold if it is the best to the digits shown."""
     shown = f"{100 * score:.1f}"
     return f"**{shown}**" if best is not None and shown == f"{100 * best:.1f}" else shown
 
 
 def number(value: float | None, digits: int) -> str:
-    """A number with so many digits, or a dash where there is none."""
+    """A number with this many digits, or a dash if there is none."""
     return NONE if value is None else f"{value:,.{digits}f}"
 
 

@@ -7,8 +7,8 @@ They differ, and this is why. The paper's orders leave out the linear maps from 
 by many prior works"), which are most of the count at usual lengths: 4·N·d² for the methods with queries, keys, values
 and an output map, N·d² for the folded Fastformer. Its parameter formulas 3hd² + 2hd and 4hd² let d be the width of one
 head and count the maps of a head as d×d, as if a head read its own slice of the token. In the real modules, the
-paper's equations among them, a head's query, key and value maps read the whole token, hd numbers: hd×d a head, (hd)²
-for all. Only Fastformer's W_r is d×d a head. Biases, which the formulas leave out, are counted too.
+paper's equations among them, a head's query, key and value maps read the whole token, hd numbers: hd×d per head, (hd)²
+for all. Only Fastformer's W_r is d×d per head. Biases, which the formulas leave out, are counted too.
 """
 
 import json

@@ -21,7 +21,7 @@ MOST = 100_000_000  # tokens or rows that can be asked for
 
 @contextmanager
 def measuring(threads: int | None = None) -> Iterator[int]:
-    """Tune the process as training and prediction do, and use so many threads meanwhile; gives their number."""
+    """Within it the process is tuned as for training, and uses this many threads; yields their number."""
     machine.tune()
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
@@ -56,7 +56,7 @@ def in_turns(
 
 
 def timing(times: list[float]) -> dict[str, Any]:
-    """The median of some times and, for whoever doubts it, all of them."""
+    """The median of some times, and all of them."""
     return {"seconds": _round(median(times)), "all_seconds": [_round(seconds) for seconds in times]}
 
 
@@ -65,7 +65,7 @@ def _round(seconds: float) -> float:
 
 
 def describe_machine(threads: int) -> dict[str, Any]:
-    """What a reader must know of the machine to place the numbers; nothing that names it."""
+    """What a reader must know about the machine to judge the numbers, without its name."""
     return {
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
@@ -94,7 +94,7 @@ def _cpu_model() -> str:
 
 
 def physical_memory() -> int:
-    """Bytes of memory of the machine; 8 GB where the system does not tell."""
+    """Bytes of memory of the machine; 8 GB if the system does not say."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):

@@ -3,8 +3,8 @@
 A helper process (`serve`) imports everything once and then forks a child for every measurement. The child builds the
 model and its batch, runs one small step so that libraries are set up, notes its resident memory, resets the kernel's
 high-water mark, runs the real step, and reads the mark (`machine.peak_memory`): what the step needed beyond the model
-and its input. It needs no special rights. Where there is no /proc (macOS) the mark cannot be reset and its growth
-stands in; where processes cannot fork (Windows) nothing is measured. `allocations.py` counts tensors instead.
+and its input. It needs no special rights. If there is no /proc (macOS) the mark cannot be reset, and its growth is
+taken instead; if processes cannot fork (Windows) nothing is measured. `allocations.py` counts tensors instead.
 
 One process cannot measure several steps: the allocator keeps the memory that an earlier step freed, as `machine.tune`
 asks it to, which hides what a later step needs.
@@ -56,7 +56,7 @@ class MemoryProbe:
     def measure(self, **job: Any) -> dict[str, Any]:
         """Run one step: `peak_memory_mb` and, since it was run anyway, its `seconds`; or an `error` in one line.
 
-        A job says mixer, module (of the mixer's class), length, batch, mode, seed and threads. Empty where nothing can
+        A job says mixer, module (of the mixer's class), length, batch, mode, seed and threads. Empty if nothing can
         be measured.
         """
         if self._process is None or self._process.stdout is None:

@@ -2,7 +2,7 @@
 
 Every model turns token ids into one vector per document, in float32 and without gradients, at its best public setting.
 All but MiniLM have random weights (speed does not depend on them); all but MiniLM and our default classifier have width
-256, 16 heads, 2 layers and, where it can be chosen, a feed-forward block of width 256. None of the other libraries is a
+256, 16 heads, 2 layers and, if it can be chosen, a feed-forward block of width 256. None of the other libraries is a
 dependency: those that are not installed are named with the command that installs them. Tokenizing is not part of it.
 """
 
@@ -212,8 +212,8 @@ def peers(
 
     Args:
         output: folder for peers.json and peers.md.
-        lengths: tokens to a document, as a list or `512,4096`.
-        tokens: tokens to a batch: documents in it times their length (at least one document).
+        lengths: tokens per document, as a list or `512,4096`.
+        tokens: tokens per batch: documents in it times their length (at least one document).
         repetitions: measured batches, of which the median counts.
         time_budget: a model whose first batch takes more seconds is measured by that batch alone.
         seed: of weights and tokens.

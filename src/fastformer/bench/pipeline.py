@@ -1,6 +1,6 @@
 """Does the pipeline keep up? `predict` from file to file, against the model alone on the same tokens, and fastText.
 
-fastText, where it is installed, learns words and word pairs from the file that the run was trained on, in a process of
+fastText, if it is installed, learns words and word pairs from the file that the run was trained on, in a process of
 its own. It then does what `predict` does: it reads the same file with the same reader, splits its texts into words,
 and writes the probabilities of all labels as JSON lines, on its one thread. The two take turns.
 """
@@ -43,7 +43,7 @@ def pipeline(
     """Tokens per second of reading and tokenizing, of the model on batches that are ready, and of `predict` as a whole.
 
     The first two take turns on parts of the file; then `predict` reads it from the beginning, ROUNDS times, in turns
-    with fastText (`fasttext`; None where it cannot take part). `cpu_seconds_a_1000` counts all threads.
+    with fastText (`fasttext`; None if it cannot take part). `cpu_seconds_a_1000` counts all threads.
     """
     if source == "-":
         raise UserError("the data is read several times; give a file, not standard input")

@@ -71,7 +71,7 @@ def _minor_label(value: float, _: int) -> str:
 
 
 def _label_ends(figure: Any, axes: Any, lines: dict[str, list[tuple[int, float]]]) -> None:
-    """Name each line right of its last point, moved up where names of lines that end together would overlap."""
+    """Name each line right of its last point, moved up if names of lines that end together would overlap."""
     figure.draw_without_rendering()  # fixes the scale of the axes
     to_points = 72 / figure.dpi
     ends = []

@@ -1,4 +1,4 @@
-"""What keeping news vectors is worth: scoring with every news encoded once, against encoding for each impression."""
+"""What keeping news vectors is worth: scoring with every news encoded once, against encoding per impression."""
 
 import json
 import time
@@ -32,7 +32,7 @@ def recommendation(
     threads: int | None = None,
     show_progress: bool = True,
 ) -> dict[str, Any]:
-    """Milliseconds an impression of both ways, and how far their scores are apart.
+    """Milliseconds per impression of both ways, and how far their scores are apart.
 
     Scoring with kept vectors is measured on all impressions, with all it does: news, users, products. Encoding for each
     impression, its history and its candidates, is measured on some, drawn by seed. Tokenizing is in neither.

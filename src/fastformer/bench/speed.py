@@ -55,9 +55,9 @@ def speed(
 
     Args:
         output: folder for speed.json, speed.md, speed-training.png and speed-inference.png.
-        lengths: tokens to a text, as a list or `128,256`.
+        lengths: tokens per text, as a list or `128,256`.
         mixers: methods, as a list or `fastformer,linear`; default all that are registered.
-        tokens: tokens to a batch: texts in it times their length (at least one text).
+        tokens: tokens per batch: texts in it times their length (at least one text).
         repetitions: measured steps, of which the median counts.
         time_budget: seconds that one step may take.
         memory_budget: gigabytes that one step may take; default half of the machine's memory.
@@ -184,7 +184,7 @@ def _measure_length(
 
 
 def _foreseen(before: list[Result], length: int, tokens: int, settings: dict[str, Any]) -> str | None:
-    """Why not even to try: a shorter length was too much, or this one is predicted to be."""
+    """Why a length is not even tried: a shorter one exceeded a budget, or this one is predicted to."""
     shorter = sorted((one for one in before if one["length"] < length), key=lambda one: one["length"])
     stopped = [one for one in shorter if "skipped" in one]
     if stopped:

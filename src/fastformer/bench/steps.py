@@ -24,7 +24,7 @@ def configuration(mixer: str, length: int, **fields) -> FastformerConfig:
 
 
 def batch_size(length: int, tokens: int) -> int:
-    """Texts to a batch, so that a batch holds about `tokens` tokens whatever the length; at least one."""
+    """Texts per batch, so that a batch holds about `tokens` tokens whatever the length; at least one."""
     return max(1, tokens // length)
 
 

@@ -52,7 +52,7 @@ def suite(
             with the same settings, files and threads is not measured again.
         rows: numbers of training rows, drawn by `seed`, with commas between them; `all` is one of them. A set with
             fewer rows is left out there.
-        test_rows: score on so many test rows at most, drawn by `seed`.
+        test_rows: score on at most this many test rows, drawn by `seed`.
         methods: parts of names, with commas between them; default all.
         text_column, label_column: columns of all files.
         seed: of the samples and of our training.

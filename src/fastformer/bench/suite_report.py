@@ -29,7 +29,7 @@ def sizes_of(sets: dict[str, Any]) -> list[str]:
 
 
 def entries_of(sets: dict[str, Any], size: str) -> Entries:
-    """What was measured with so many training rows."""
+    """What was measured with this many training rows."""
     return {name: parts[size]["methods"] for name, parts in sets.items() if parts.get(size, {}).get("methods")}
 
 
@@ -72,7 +72,7 @@ def _one(entries: Entries, method: str) -> dict[str, Any]:
 def _worst(
     entries: Entries, method: str, rivals: dict[str, list[dict[str, Any]]], score: str
 ) -> dict[str, float | str] | None:
-    """How far behind the best of the rivals a method is on the set where that is worst; above zero it is ahead."""
+    """How far a method is behind its best rival, on the dataset where that is worst; above zero it is ahead."""
     if not all(rivals.values()):
         return None
     gaps = {name: found[method][score] - max(rival[score] for rival in rivals[name]) for name, found in entries.items()}

@@ -1,4 +1,4 @@
-"""Is training as fast as its mathematics? `train classification` from file to run folder, against its products alone.
+"""Is training as fast as its matrix products? `train classification` from file to run folder, against these alone.
 
 The floor of a token is what its matrix products cost, forward and backward (three times forward): for each layer the
 mixer's one square product and four thin ones and the feed-forward block's two, and one for pooling. They are timed on
@@ -86,7 +86,7 @@ def _products_rate(config: FastformerConfig, batch_tokens: float) -> float:
 
 
 def embedding_steps() -> dict[str, dict[str, float]]:
-    """Milliseconds of an embedding's backward pass and update, all rows or those met, by the size of the vocabulary.
+    """Milliseconds of an embedding's backward pass and update, all rows or those in the batch, by vocabulary size.
 
     Words are drawn as often as in text (Zipf's law), so larger vocabularies meet some more rows.
     """

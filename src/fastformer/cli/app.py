@@ -1,4 +1,4 @@
-"""The command line: a verb calls the function of the same name and prints what it returns."""
+"""The command line: each command calls the function of the same name and prints what it returns."""
 
 import os
 import shutil
@@ -84,7 +84,7 @@ def quickstart(
 
 
 def started_as() -> str:
-    """How to start this program again: where its environment is not activated, its name alone is not found."""
+    """How to start this program again: without an activated environment its name alone is not found."""
     given = Path(sys.argv[0])
     return "fastformer" if shutil.which("fastformer") or given.name != "fastformer" else str(given)
 
@@ -98,11 +98,11 @@ def main() -> None:
 
     75: another command is writing there, try later. 78: what is to be resumed had other settings or data.
 
-    With FASTFORMER_DEBUG=1 in the environment a mistake shows where it was noticed.
+    With FASTFORMER_DEBUG=1 in the environment a mistake shows its traceback.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # files are UTF-8 on every system; a terminal shows what it can
-            # A name of a file may hold bytes that are no characters: they are shown as \xe9.
+            # A file name may hold bytes that are not characters: they are shown as \xe9.
             stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="backslashreplace")
     try:
         with enough_memory():
@@ -118,10 +118,10 @@ def main() -> None:
             print(f"fastformer: {stop}", file=sys.stderr)
         sys.exit(130)
     except SystemExit as end:
-        if end.code == 130:  # Ctrl-C, where there was nothing to keep
+        if end.code == 130:  # Ctrl-C, if there was nothing to keep
             print("fastformer: stopped", file=sys.stderr)
         raise
-    except OSError as error:  # the machine's word against it: no permission, a broken disk, …
+    except OSError as error:  # what the system refuses: no permission, a broken disk, …
         if os.environ.get("FASTFORMER_DEBUG"):
             raise
         what = f"{error.filename or 'the output'}: {error.strerror or error}"

@@ -1,4 +1,4 @@
-"""Verbs for the runs of one task."""
+"""Commands for the runs of one task."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""What several verbs have in common: their options, and how results are printed."""
+"""What several commands share: their options, and how results are printed."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -54,7 +54,7 @@ SummaryColumn = Annotated[
         help="Column that holds the summary. Guessed when obvious.",
     ),
 ]
-# In verbs of every task the same columns have both names.
+# In commands for every task the same columns have both names.
 AnyTextColumn = Annotated[
     str | None,
     typer.Option(

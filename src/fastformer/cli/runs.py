@@ -1,4 +1,4 @@
-"""Verbs for a run of any task. What only some tasks have an option for, their declarations say."""
+"""Commands for a run of any task. Options that only some tasks have come from their declarations."""
 
 import inspect
 import sys
@@ -267,7 +267,7 @@ def export(
 
 
 def _score_files(verb: str, *given: Any, json_: bool = False, **how: Any) -> None:
-    """Many files, by the verb that is asked for."""
+    """Run the command on many files."""
     from dataclasses import asdict
 
     from fastformer.scale.scoring import score_files

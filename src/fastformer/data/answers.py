@@ -1,7 +1,7 @@
-"""Answers to a file, whose name says how: JSON lines (.jsonl, .ndjson, .json, .txt), CSV or Parquet.
+"""Answers in a file, whose ending chooses the format: JSON lines (.jsonl, .ndjson, .json, .txt), CSV or Parquet.
 
 They are streamed, written aside, and renamed into place when complete. Rows may have different fields: then CSV and
-Parquet have all of them, empty where a row has none, so these two are first put into a temporary file beside the
+Parquet have all of them, empty if a row has none, so these two are first put into a temporary file beside the
 output. A dictionary, and a list that holds more than plain values, becomes JSON text; in CSV so does every list.
 """
 
@@ -107,7 +107,7 @@ def _write_parquet(path: Path, columns: list[str], rows: IO[bytes]) -> None:
 
 
 def _common(kind: Any, values: list[Any]) -> Any:
-    """The type of a column so far and of further values; text, where they have nothing in common."""
+    """The type of a column so far and of further values; text, if they have nothing in common."""
     import pyarrow as pa
 
     try:

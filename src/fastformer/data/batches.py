@@ -19,7 +19,7 @@ from fastformer.surroundings import ranks
 class EncodedTexts(Dataset):
     """Token ids and labels of many texts: `texts[i] -> {"input_ids": ids, "labels": label}`.
 
-    Where texts do not count alike, `weights` says how much each does; it is 1 on average.
+    `weights`, if given, says how much each text counts; it is 1 on average.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class EncodedTextsWriter:
 
     `with EncodedTextsWriter(path) as writer: writer.add(ids) …; texts = writer.finish(labels)`
 
-    Where several processes train together the first one writes; the others read its file.
+    If several processes train together the first one writes; the others read its file.
     """
 
     def __init__(self, path: Path):
@@ -128,7 +128,7 @@ class Subset(Dataset):
 
     @property
     def weights(self) -> np.ndarray | None:
-        """How much each text counts, in the order of `indices`; None where all count alike."""
+        """How much each text counts, in the order of `indices`; None if all count alike."""
         return None if self.texts.weights is None else self.texts.weights[self.indices]
 
     @property
@@ -161,7 +161,7 @@ class Joined(Dataset):
 class RandomCrops(Dataset):
     """Texts to train on, each cut to at most `length` tokens in a row, from another place in every epoch.
 
-    A few long texts make many steps in this way, where whole they would make few. Where a crop begins is a function of
+    In this way a few long texts make many steps instead of few. Where a crop begins is a function of
     the seed and the epoch alone.
     """
 
@@ -193,11 +193,11 @@ class LengthBuckets(Sampler[list[int]]):
 
     The batches are a function of the seed and the epoch alone: an interrupted epoch resumes where it was. Texts are
     shuffled, sorted by length within groups of `group` batches, cut into batches, and the batches shuffled again. A
-    batch has `batch_size` texts; or, `by_tokens`, so many on average and about as many tokens as the others of its
+    batch has `batch_size` texts; or, `by_tokens`, that many on average, and about as many tokens as the others of its
     group, so that steps take equal time and a batch of long texts no more memory. There are equally many batches.
 
-    Of several processes (`rank`, `size`) each gets its share of every batch: every so many-th text, so that lengths
-    are alike.
+    Of several processes (`rank`, `size`) each gets its share of every batch: every `size`-th text, so that lengths
+    are similar.
     """
 
     def __init__(
@@ -279,7 +279,7 @@ class WeighedShares(Dataset):
 
 
 def items_of(dataset: Any, indices: Sequence[int]) -> Any:
-    """Items of a dataset as DataLoader takes them: all at once where it gives them so."""
+    """Items of a dataset as DataLoader takes them: all at once if the dataset can give them so."""
     together = getattr(dataset, "__getitems__", None)
     return together(indices) if together is not None else [dataset[index] for index in indices]
 

@@ -1,4 +1,4 @@
-"""Held out by time: what is validated on lies after all that is trained on, as what a model will meet lies after it."""
+"""Held out by time: validation rows are later than all training rows, as new data is later than a trained model."""
 
 from typing import Literal, NamedTuple
 
@@ -8,7 +8,7 @@ from fastformer.errors import UserError
 from fastformer.surroundings.progress import say
 
 VALIDATION_SHARE = 0.1
-MOST = 3  # times as many rows as wanted, no more, to keep rows of one time together
+MOST = 3  # at most this many times as many rows as wanted, to keep rows of one time together
 By = Literal["time", "last time", "random"]
 # How rows to validate on were chosen, for model cards.
 CHOSEN = {
@@ -28,10 +28,10 @@ class HeldOut(NamedTuple):
 
 
 def hold_out_latest(times: np.ndarray, seed: int, most: int | None = None) -> HeldOut:
-    """The last tenth by time validates, about `most` rows at most; a random one where no time tells rows apart.
+    """The last tenth by time validates, about `most` rows at most; a random tenth if rows have no different times.
 
-    `times` are any numbers, NaN where a row has none. Rows of the same time stay together: the cut is moved to the
-    nearest change of time that holds out at most `MOST` times as many rows as wanted. Where there is none, too many
+    `times` are any numbers, NaN if a row has none. Rows of the same time stay together: the cut is moved to the
+    nearest change of time that holds out at most `MOST` times as many rows as wanted. If there is none, too many
     rows share the last time, and those held out are drawn from them at random.
     """
     count = len(times)

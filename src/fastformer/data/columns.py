@@ -1,7 +1,7 @@
-"""Which columns of a table hold the text and the label: as told, else by their names, else by there being no other.
+"""Which columns of a table hold the text and the label: as given, else by their names, else the only ones left.
 
 A column of ids, of row numbers, of links or of times is never taken for either by guessing. A title stands before its
-body: where both are there, the two make one text. Several label columns are read as labels themselves, with 1 in those
+body: if both are there, the two make one text. Several label columns are read as labels themselves, with 1 in those
 that a text has (`--label-column toxic,threat`).
 """
 
@@ -56,7 +56,7 @@ class WholeTexts(list[str]):
 class ColumnChoice:
     """Chooses columns of those found, and remembers them in `told`: `texts`, `labels`, and `left`, the others.
 
-    `usual_texts` and `usual_labels` are those of a training: without being told, its later data is read from the same
+    `usual_texts` and `usual_labels` are those of a training: unless others are given, later data is read from the same
     columns, if they are all there.
     """
 
@@ -66,7 +66,7 @@ class ColumnChoice:
     with_label: bool = True
     usual_texts: tuple[str, ...] = ()
     usual_labels: tuple[str, ...] = ()
-    told: dict[str, tuple[str, ...]] = field(default_factory=dict)  # the choice, for whoever wants to know it
+    told: dict[str, tuple[str, ...]] = field(default_factory=dict)  # the choice, for messages and run.json
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ class ColumnChoice:
         return self.told.get("labels", ())
 
     def __call__(self, found: list[str]) -> tuple[str | None, ...]:
-        """Text columns, label columns where there are several, and the label column where there is one (or None)."""
+        """Text columns, label columns if there are several, and the label column if there is one (or None)."""
         texts = self._named(found, self.text_column, "--text-column")
         labels = self._named(found, self.label_column, "--label-column") if self.with_label else []
         if not texts and set(self.usual_texts) <= set(found) - set(labels):
@@ -121,7 +121,7 @@ class ColumnChoice:
 
 
 def recognise_column(found: list[str], candidates: tuple[str, ...], taken: Collection[str | None]) -> str | None:
-    """The column that bears one of these names: the first of them, else the only one; None where in doubt."""
+    """The column that bears one of these names: the first of them, else the only one; None if in doubt."""
     matches = [column for column in found if column not in taken and column.lower() in candidates]
     best = [column for column in matches if column.lower() == candidates[0]] or matches
     return best[0] if len(best) == 1 else None

@@ -9,7 +9,7 @@ from typing import Any
 LEAST = 4096  # characters: shorter texts are not worth it
 MOST = 1 << 20  # characters that are tried first, unless more tokens than that are kept
 PER_TOKEN = 8  # characters, more than most languages have
-FARTHEST = 1 << 24  # characters, of which a tokenizer needs a gigabyte: what stands behind them is not read
+FARTHEST = 1 << 24  # characters, for which a tokenizer needs a gigabyte: what comes after them is not read
 
 
 def beginning(text: str, tokens: int, encode: Callable[[str], Any]) -> str:
@@ -20,7 +20,7 @@ def beginning(text: str, tokens: int, encode: Callable[[str], Any]) -> str:
     two words count for nothing: a rule of how words are split may look one word ahead.
 
     A text that has no such beginning among its first `FARTHEST` characters (it is white space, or words of millions of
-    letters) ends there.
+    letters) is cut there.
     """
     size = max(tokens, min(PER_TOKEN * tokens, MOST), LEAST)
     while size < min(len(text), FARTHEST):

@@ -3,7 +3,7 @@
 Files are CSV, TSV, JSONL, a JSON array, Parquet, a workbook, or one text per line, which may have fastText's labels;
 CSV quotes fields by `"`. A folder holds LABEL/*.txt, or was saved by `datasets`; datasets also come from the Hub. A
 reader finds the columns, asks `choose` which of them to read, and yields their values as they are, except that class
-numbers of `datasets` become names. `where` is the file and the line or row, for whoever finds a value wrong.
+numbers of `datasets` become names. `where` is the file and the line or row, for error messages.
 """
 
 import io
@@ -81,7 +81,7 @@ def read_stream(file: Bytes, name: str, layout: Layout, choose: Choose, with_lab
 
 
 def _told_format(name: str) -> Format:
-    """The format that the name says, or, where it says none, fastText's if the first line is of that kind."""
+    """The format that the name says, or, if it says none, fastText's if the first line is of that kind."""
     try:
         return format_of(name)
     except UserError:

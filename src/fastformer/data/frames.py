@@ -37,7 +37,7 @@ def only_column(values: Any, what: str) -> Any:
 
 @dataclass
 class Indicators:
-    """A matrix with a row per text and a column per label: 1 where a text has the label."""
+    """A matrix with a row per text and a column per label: 1 if a text has the label."""
 
     cells: np.ndarray
     names: list[Any]

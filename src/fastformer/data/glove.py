@@ -32,7 +32,7 @@ def load_glove(
 ) -> tuple[np.ndarray, int]:
     """Return the float32 matrix (rows = highest id + 1, width) and how many words of the vocabulary GloVe has.
 
-    Of a .zip the .txt file with `width` numbers per line is read, or the largest where none has.
+    Of a .zip the .txt file with `width` numbers per line is read, or the largest if none has.
     `progress` is called now and then with the number of lines read so far.
     """
     spellings = {word: (word.encode(), word.lower().encode()) for word in vocabulary if word != pad_token}

@@ -1,4 +1,4 @@
-"""Held out at random: a tenth of the rows chooses the epoch where no validation data is given."""
+"""Held out at random: a tenth of the rows chooses the epoch if no validation data is given."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ def hold_out(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows to train and to validate on, each in their order: a tenth validates, at most `most`.
 
-    Of fewer than `few` rows it is a tenth of `few`, but not more than three tenths of them. Where rows are of `groups`
+    Of fewer than `few` rows it is a tenth of `few`, but not more than three tenths of them. If rows are of `groups`
     (classes), each group gives its share.
     """
     if count < 2:

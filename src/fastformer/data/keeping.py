@@ -1,11 +1,11 @@
-"""Fields of the input that answers carry along: `--keep id` names them, `--keep-all` is all of them.
+"""Fields of the input that are copied to the answers: `--keep id` names them, `--keep-all` is all of them.
 
 What a task reads either is a dictionary, which has its fields itself, or comes from examples with one of the methods
 
     with_fields(keep) -> (fields, example), …
-    fields(keep)      -> fields, …    where all examples are in memory and a predictor takes them as a whole
+    fields(keep)      -> fields, …    if all examples are in memory and a predictor takes them as a whole
 
-`KeepingColumns` makes the first easy for whoever reads tables.
+`KeepingColumns` makes the first easy for readers of tables.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ from typing import Any
 
 from fastformer.errors import UserError
 
-CLASH = "input_"  # stands before a field that is called like a part of the answer
+CLASH = "input_"  # prefix of a field that has the name of a part of the answer
 
 Fields = dict[str, Any]
 Record = tuple[str, *tuple[Any, ...]]  # where, texts, label: see `formats.py`
@@ -41,7 +41,7 @@ class Keep:
         return list(dict.fromkeys(found if self.everything else self.names))
 
     def of(self, record: Fields) -> Fields:
-        """The fields of one record; one that it has not is None."""
+        """The fields of one record; a missing one is None."""
         return record if self.everything else {name: record.get(name) for name in self.names}
 
 
@@ -58,7 +58,7 @@ class KeepingColumns:
 
     def __init__(self, name: str, keep: Keep, unnamed: tuple[str, str] = ("text", "label")):
         self.name, self.keep = name, keep
-        self.unnamed = unnamed  # what values are called where a source has no columns
+        self.unnamed = unnamed  # what values are called if a source has no columns
         self.fields: Fields = {}
         self.object: Fields | None = None  # the JSON object at hand: later ones may have more fields than the first
         self._kept: list[str] | None = None
@@ -106,7 +106,7 @@ def carrying(
 ) -> Iterator[Fields]:
     """What `predict` answers, each answer with the fields of its example before it.
 
-    A field that is called like a part of the answer is kept as `input_NAME`. Fields wait for their answer: memory has
+    A field with the name of a part of the answer is kept as `input_NAME`. Fields wait for their answer: memory has
     those of as many examples as are answered at a time.
     """
     waiting: deque[Fields] = deque()

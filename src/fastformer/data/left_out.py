@@ -1,4 +1,4 @@
-"""Rows that are left out: counted by reason, and said in one line, once however often a source is read."""
+"""Rows that are left out: counted by reason and reported in one line, once however often a source is read."""
 
 from collections import Counter
 from functools import cache
@@ -16,7 +16,7 @@ class LeftOut(Counter):
             say_once(f"{source}: {self.total():,} of {total:,} {what} left out ({self.reasons()}).")
 
     def reasons(self) -> str:
-        """What is wrong with how many."""
+        """The reasons, each with its number of rows."""
         return ", ".join(f"{count:,} {reason}" for reason, count in self.items())
 
 

@@ -1,7 +1,7 @@
 """A file's bytes: plain, .gz, .xz, or the one file of a .zip; as UTF-8, whatever Unicode mark it begins with.
 
-What a file holds is told by its name. Where its first bytes say that it is something else (a .zip named .csv, UTF-16
-without its mark), that is an error that names it: nobody is served by columns called `PK`.
+The name of a file says what it holds. If its first bytes say that it is something else (a .zip named .csv, UTF-16
+without its mark), that is an error that names it, instead of a table with columns called `PK`.
 """
 
 import codecs
@@ -42,7 +42,7 @@ _MARKS = {  # longest first: the mark of UTF-32 begins with that of UTF-16
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-_KINDS = {  # files that others are named like by mistake: how they begin, and how they should be named
+_KINDS = {  # kinds of files that are often misnamed: how they begin, and how they should be named
     b"PK\x03\x04": ("a zip file or an Excel workbook", ".zip or .xlsx"),
     b"\x1f\x8b": ("a gzip file", ".gz"),
     b"\xfd7zXZ": ("an xz file", ".xz"),
@@ -170,7 +170,7 @@ def _bounded(file: Iterable[bytes]) -> Iterable[bytes]:
 
 
 def guard(name: str, records: Iterator[Any]) -> Iterator[Any]:
-    """Say what the machine has against reading in words that help."""
+    """Turn errors of the system while reading into messages that help."""
     try:
         yield from records
     except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError):
@@ -219,7 +219,7 @@ def as_utf8(file: Bytes, name: str) -> Bytes:
     """The same text in UTF-8, if a mark says that it is in UTF-16 or UTF-32; else the file itself."""
     try:
         start = file.peek(4)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError):  # whoever reads on says what is wrong
+    except (OSError, EOFError, zlib.error, lzma.LZMAError):  # reading on reports what is wrong
         return file
     encoding = next((encoding for mark, encoding in _MARKS.items() if start.startswith(mark)), None)
     return file if encoding is None else io.BufferedReader(_Recoded(file, encoding, name), BUFFER)

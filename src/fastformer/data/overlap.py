@@ -1,12 +1,12 @@
-"""Examples to score on that were trained on too: their scores say nothing of new ones."""
+"""Test and validation examples that were trained on too: their scores say nothing about new data."""
 
 from collections.abc import Hashable, Iterable
 
-MUCH = 0.02  # of the examples: fewer than that are alike by chance, or were always there twice
+MUCH = 0.02  # share of the examples: fewer may be equal by chance, or were always there twice
 
 
 def overlap(train: Iterable[Hashable], other: Iterable[Hashable]) -> tuple[int, int]:
-    """How many of the `other` examples are in `train` too, and how many they are.
+    """How many of the `other` examples are in `train` too, and how many others there are.
 
     Memory has a number per other example, whatever the size of `train`.
     """

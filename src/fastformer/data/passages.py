@@ -1,4 +1,4 @@
-"""A long text in passages: what is searched for stands in one, and the vector of the whole text hardly shows it."""
+"""A long text in passages: what is searched for is in one of them, and hardly shows in the vector of the whole text."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""The paper's classification datasets as they are published -> records (where, text, …, label), told by their content.
+"""The paper's classification datasets as they are published -> records (where, text, …, label), recognized by content.
 
     Amazon   one JSON object per line (.json, plain or .gz), with reviewerID, asin, reviewText, overall (1.0 to 5.0), …
     IMDB     pos/ID_RATING.txt and neg/ID_RATING.txt (unsup/ is left out), or train/ and test/ with such folders in them
@@ -15,7 +15,7 @@ MIND's `text` is title and abstract. News bodies are not part of MIND and are cr
 beside news.tsv or in the folder above, as bodies.jsonl ({"id": …, "body": …}), as bodies.tsv (id, tab, body) or as
 bodies/ID.txt, `text` is the body, and title and abstract only for the news that have none.
 
-What does not fit the layout is left out, counted, and said in one line.
+What does not fit the layout is left out, counted, and reported in one line.
 """
 
 import ast
@@ -67,13 +67,13 @@ def published_splits(path: str) -> tuple[str, ...]:
 
 
 def bodies_of(path: str) -> list[Path] | None:
-    """Files and folders with bodies that are read beside a news.tsv or a folder of MIND; None where it is not MIND."""
+    """Files and folders with bodies that are read beside a news.tsv or a folder of MIND; None if it is not MIND."""
     news = _news_files(path)
     return sorted({place for place in map(_place_of_bodies, news) if place is not None}) if news else None
 
 
 def file_stamp(source: str) -> Any:
-    """What tells whether files have changed without reading them; None where there are none to look at."""
+    """What tells whether files have changed without reading them; None if there are none to look at."""
     path = source if os.path.exists(source) else source.rpartition(":")[0]
     if not os.path.exists(path):
         return None
@@ -93,7 +93,7 @@ def _first_line(path: str) -> bytes:
     try:
         with opened(path) as file:
             return file.readline(1 << 20)
-    except (OSError, EOFError, zlib.error):  # whoever reads the whole file says what is wrong with it
+    except (OSError, EOFError, zlib.error):  # reading the whole file reports what is wrong with it
         return b""
 
 
@@ -106,7 +106,7 @@ def _read_amazon(path: str, choose: Choose) -> Iterator[Record]:
     def choose_once(columns: list[str]) -> tuple[str | None, ...]:
         nonlocal rated
         chosen = choose(columns)
-        rated = chosen[-1] is not None  # whoever wants no labels misses none
+        rated = chosen[-1] is not None  # labels are not needed, so none is missing
         return chosen
 
     pick, left_out, number = picker(choose_once), LeftOut(), 0
@@ -127,7 +127,7 @@ def _read_amazon(path: str, choose: Choose) -> Iterator[Record]:
 def _is_review(record: dict | None) -> bool:
     """Whether the first line is one of Amazon's: a text that only mentions these names, or a user's own table, is not.
 
-    What is told so is read leniently: lines that do not fit are left out.
+    Such a file is read leniently: lines that do not fit are left out.
     """
     return record is not None and record.keys() >= _AMAZON_KEYS
 
@@ -210,7 +210,7 @@ def _read_mind(files: list[Path], choose: Choose) -> Iterator[Record]:
 
 
 def _bodies(news: Path) -> Callable[[str], str | None] | None:
-    """A function from an id to its body, where there are bodies."""
+    """A function from an id to its body, if there are bodies."""
     place = _place_of_bodies(news)
     if place is None:
         return None

@@ -1,4 +1,4 @@
-"""How many rows a source has, where that is known without reading it: the total of a progress bar."""
+"""How many rows a source has, if that is known without reading it: the total of a progress bar."""
 
 from collections.abc import Sized
 from pathlib import Path
@@ -9,7 +9,7 @@ _COUNTED = 1 << 31  # bytes of lines that are counted: a second or so
 
 
 def how_many_rows(source: Any) -> int | None:
-    """The rows of a list, a Parquet file, or a file of lines; None where only reading would tell.
+    """The rows of a list, a Parquet file, or a file of lines; None if only reading it would tell.
 
     Rows that are left out later, such as empty lines, are counted too.
     """
@@ -23,7 +23,7 @@ def how_many_rows(source: Any) -> int | None:
             return pq.read_metadata(path).num_rows
         if path.suffix.lower() in _LINES and path.is_file() and path.stat().st_size <= _COUNTED:
             return _count_lines(path)
-    except (OSError, ValueError):  # whoever reads it says what is wrong; Arrow's are ValueErrors
+    except (OSError, ValueError):  # reading it reports what is wrong; Arrow's errors are ValueErrors
         pass
     return None
 

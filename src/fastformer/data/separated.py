@@ -1,7 +1,7 @@
 """CSV and its kin: which character separates fields, and whether the first line names the columns.
 
-The name of a file says comma or tab. Where its first lines are no table by that, semicolon, tab, comma or bar is tried:
-a separator fits if it gives the first line two fields or more, and every other line as many.
+The name of a file says comma or tab. If its first lines do not fit that, semicolon, tab, comma and vertical bar are
+tried: a separator fits if it gives the first line two fields or more, and every other line as many.
 """
 
 import csv

@@ -1,7 +1,7 @@
-"""Standard input, and whether it pauses: what came so far is then answered, rather than kept until there is more.
+"""Standard input, and whether it pauses: then what has come so far is answered, instead of waiting for more.
 
-Whoever collects texts to work on many at a time asks `input_pauses` before taking the next one. While lines wait to be
-read, or come faster than they are answered, it says no, and nothing is slower than from a file.
+Code that collects many texts to work on at a time asks `input_pauses` before it takes the next one. While lines wait to
+be read, or come faster than they are answered, the answer is no, and nothing is slower than from a file.
 """
 
 import io
@@ -17,7 +17,7 @@ from fastformer.errors import UserError
 
 STANDARD_INPUT = "standard input"  # what errors call it
 PAUSE = 0.05  # seconds without a line that are a pause
-LONGEST_WAIT = 0.25  # seconds that a text waits for company, where lines trickle in
+LONGEST_WAIT = 0.25  # seconds that a text waits for others, if lines come slowly
 
 Bytes: TypeAlias = "io.BufferedReader[Any] | io.BufferedRandom"  # an open file that can be looked into: it has `peek`
 
@@ -47,7 +47,7 @@ class _Pausing(io.BufferedReader):
         super().__init__(self.source, 1 << 16)
 
     def waits(self, seconds: float) -> bool:
-        """Whether no line is there, nor comes within so many seconds. The end of the input is no waiting."""
+        """Whether no line is there or comes within this many seconds. At the end of the input the answer is no."""
         if self._comes(0):
             return False
         self.source.dry = True  # so that peek gives what is buffered, and does not wait for more
@@ -83,7 +83,7 @@ def refuse_endless(device: int, name: str) -> None:
 
 
 def _open(stream: Any) -> Bytes:
-    """One that says when it pauses, where the system can tell; files are left as they are."""
+    """One that says when it pauses, if the system can tell; files are left as they are."""
     raw = getattr(stream, "raw", stream)
     if isinstance(raw, io.FileIO) and stat.S_ISCHR(os.fstat(raw.fileno()).st_mode):
         refuse_endless(os.dup(raw.fileno()), STANDARD_INPUT)
@@ -110,7 +110,7 @@ def input_pauses(since: float | None = None) -> bool:
 
 
 def some_at_a_time(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
-    """Consecutive items, so many at a time; fewer where standard input pauses."""
+    """Consecutive items, at most `most` at a time; fewer if standard input pauses."""
     some: list[Item] = []
     since = 0.0
     for item in items:

@@ -9,8 +9,8 @@ with a blank line between them; what is empty or missing is left out. In Python 
 dictionaries.
 
 `opening.py` has the bytes of a source, `formats.py` and `published.py` read what it holds, `columns.py` chooses
-columns, `values.py` checks and converts; here the source is told by its name. Whatever is wrong is said in one line
-with its file and line; a row without a text or a label is left out and counted.
+columns, `values.py` checks and converts; here the name tells the kind of source. Whatever is wrong is reported in one
+line with its file and line; a row without a text or a label is left out and counted.
 """
 
 import os
@@ -50,11 +50,11 @@ BETWEEN_COLUMNS = "\n\n"
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 _FILE_SUFFIX = re.compile(r"\.[A-Za-z]\w{0,7}$")
-_EARLY_ROWS = 1000  # several labels in one of these surprise nobody
+_EARLY_ROWS = 1000  # rows looked at first: several labels in one of these are expected
 
 
 class Row(NamedTuple):
-    """One example. The label is a string, several strings, a number, or None where labels are not read."""
+    """One example. The label is a string, several strings, a number, or None if labels are not read."""
 
     text: str
     label: str | list[str] | float | None = None
@@ -69,7 +69,7 @@ class Reading:
     format: Format | None = None  # for standard input, and for files whose name does not say it
     separator: str | None = None  # of fields in CSV and TSV
     header: bool = True  # the first row names the columns; otherwise they are called by their numbers, from 1
-    split: str | None = None  # the one to read where the source has several and does not name one itself
+    split: str | None = None  # the one to read if the source has several and does not name one itself
     strict: bool = False  # a missing text or label is a mistake, and not left out
     texts_from: tuple[str, ...] = ()  # the columns of the training, which are read again if they are all there
     labels_from: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ def read_rows(
     """The rows of `source`, in its order; `named` are fields of a `Reading`, and change those of `reading`.
 
     Labels become strings ("single"; numbers are written out), lists of strings ("multi"), finite floats ("number"), or
-    are not read at all ("none"). Rows whose text or label is missing are left out, and a line says how many; where
+    are not read at all ("none"). Rows whose text or label is missing are left out, and a line says how many; if
     `every_row` is to be answered, a missing text is an empty one.
     """
     reading = replace(reading or Reading(), **named)
@@ -131,7 +131,7 @@ def read_texts_with_fields(
 def detect_label_kind(source: Source, reading: Reading | None = None, **named: Any) -> Literal["single", "multi"]:
     """Say "multi" if any label is a list, or a string that holds `|`; else "single". All rows are looked at.
 
-    Where it shows late, most texts have one label and it may be a mistake in the file: one line says where.
+    If it shows late, most texts have one label and it may be a mistake in the file: one line says where.
     """
     records = _open(source, replace(reading or Reading(), **named), True)
     for number, (where, *_, label) in enumerate(records):
@@ -220,7 +220,7 @@ def _open(
 
 
 def _with_one_label(records: Iterator[Record], choice: ColumnChoice) -> Iterator[Record]:
-    """The records, with one label or a list where several columns are labels themselves."""
+    """The records, with one label or a list if several columns are labels themselves."""
     for where, *values, label in records:
         count = len(choice.labels)
         if count < 2:
@@ -237,9 +237,9 @@ def _with_one_label(records: Iterator[Record], choice: ColumnChoice) -> Iterator
 def open_records(
     name: str, choose: Choose, with_label: bool, layout: Layout, split: str | None = None
 ) -> Iterator[Record]:
-    """The records of any source but `builtin`: what kind of source it is, its name and the disk say.
+    """The records of any source but `builtin`; its name, and what is on the disk, tell what kind of source it is.
 
-    `choose` picks two of the columns found: a text, and what belongs to it where `with_label`.
+    `choose` picks two of the columns found: a text, and what belongs to it if `with_label`.
     """
     base, _, named_split = name.rpartition(":")
     if name == "-":

@@ -77,7 +77,7 @@ def train_tokenizer(
     vocab_size: most tokens to keep, the three special ones included; the frequent win.
     min_frequency: a word (`bpe`: a pair to merge) seen less often is left out, so that [UNK] is seen in training.
     lowercase: for `word`, `pieces` and `nltk`; `bpe` keeps the text as it is.
-    further: for `pieces`: given how often each word is in the texts, which more to keep where there is room.
+    further: for `pieces`: given how often each word is in the texts, which more to keep if there is room.
     """
     if kind not in KINDS:
         raise UserError(f"unknown tokenizer {kind!r}; choose {', '.join(KINDS[:-1])} or {KINDS[-1]}")
@@ -268,7 +268,7 @@ def _rust_reads(tokenizer: PreTrainedTokenizerBase, text: str) -> str:
 
 
 def _beginnings(tokenizer: PreTrainedTokenizerBase, batch: list[str], max_length: int | None, extra: int) -> list[str]:
-    """The texts, of which the long ones are cut where that changes no token that is kept."""
+    """The texts, of which the long ones are cut if that changes no token that is kept."""
     if max_length is None or tokenizer.truncation_side != "right" or max(map(len, batch), default=0) <= LEAST:
         return batch
 
@@ -301,7 +301,7 @@ class NltkTokenizer(TokenizersBackend):
     """
 
     def split(self, text: str) -> str:
-        """The words of `text`, joined by single spaces; NLTK would take "[MASK]" apart even where it is the mask."""
+        """The words of `text`, joined by single spaces; NLTK would take "[MASK]" apart even if it is the mask."""
         parts = [text] if self.split_special_tokens else text.split(self.mask_token)
         words = (nltk_words(part, self.init_kwargs["sentence_split"]) for part in parts)
         return f" {self.mask_token} ".join(words)

@@ -1,6 +1,6 @@
 """The values of a row, checked: one name per label whatever the format, and one idea of what is missing.
 
-CSV has strings only, Parquet and JSON have types. So that a run that was trained on one is at home in the other,
+CSV has strings only, Parquet and JSON have types. So that a run that was trained on one format also reads the other,
 
     True, "True", "TRUE" -> "true"       1, 1.0, "1", "1.0" -> "1"        4.5, "4.5" -> "4.5"
 
@@ -18,7 +18,7 @@ _TRUTHS = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
 
 
 class BadValueError(Exception):
-    """A value that cannot be used; whoever reads adds where it stands."""
+    """A value that cannot be used; the reader adds its place to the message."""
 
 
 class MissingValueError(BadValueError):
@@ -46,7 +46,7 @@ def kind_of(value: Any) -> str:
 
 
 def whole_characters(text: str) -> str:
-    """The text with U+FFFD for each half of a surrogate pair, which is no character; JSON can spell one."""
+    """The text with U+FFFD for each half of a surrogate pair, which is not a character; JSON can spell one."""
     return text if has_whole_characters(text) else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

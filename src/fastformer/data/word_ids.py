@@ -4,7 +4,7 @@ All texts of a batch are looked at as one string of bytes. A token is a run of l
 its bounds are where neighbouring bytes differ in kind; only English clitics (n't, 's) move some of them. The bytes of a
 token, at most 16, are two integers, which a hash table turns into its id.
 
-What the vectors do not cover goes to Rust, cut out at white space: pieces with other characters than ASCII, numbers
+What NumPy does not cover goes to Rust, cut out at white space: pieces with other characters than ASCII, numbers
 with a point or letters in them (3.14, 1990s), abbreviations (u.s.), and very long runs. No rule of the tokenizer looks
 across ASCII white space or control characters, so a piece has the same ids by itself. Nothing is guessed: a tokenizer
 that is not exactly ours in its normalizer and its pattern is left to Rust altogether.
@@ -28,7 +28,7 @@ _LONGEST_PIECE = 32  # bytes of a piece whose ids are kept
 _MOST_PIECES = 1 << 16
 
 # What these rules were written for: the normalizers, in lower case or not, and the pattern, as `train_tokenizer` sets
-# them. Whoever changes the pattern changes the rules here too; until then a test fails and Rust does the work.
+# them. A change of the pattern needs a change of the rules here; until then a test fails and Rust does the work.
 _PATTERN = "d68e8283313fcfceca4bd2284ff07a8af0b4efff2a8a1b9ebe6f2b7ee3509af7"  # SHA-256 of the pre-tokenizer's JSON
 _KEEPING_CASE = [normalizers.NFKC(), normalizers.Replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")]
 _LOWERCASE = {
@@ -56,7 +56,7 @@ _FACTORS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], dtype=np.uint64)
 
 
 class WordIds:
-    """Texts to ids for one `word` tokenizer; `of` gives it where the tokenizer is one of ours."""
+    """Texts to ids for one `word` tokenizer; `of` gives it if the tokenizer is one of ours."""
 
     def __init__(self, backend, lowercase: bool):
         self.lowercase = lowercase
@@ -123,7 +123,7 @@ _known: WeakKeyDictionary[PreTrainedTokenizerBase, WordIds] = WeakKeyDictionary(
 
 
 def of(tokenizer: PreTrainedTokenizerBase) -> WordIds | None:
-    """The fast way for `tokenizer`; None where it is not one of our own `word` tokenizers, read as plain text."""
+    """The fast way for `tokenizer`; None if it is not one of our own `word` tokenizers, read as plain text."""
     if type(tokenizer) is not TokenizersBackend or not tokenizer.split_special_tokens:
         return None
     backend = tokenizer.backend_tokenizer
@@ -268,7 +268,7 @@ class _Table:
         tail[long] = eight[starts[long] + 8] & _FIRST_BYTES.take(lengths[long] - 8, mode="clip")
         slots = self._slots(head, tail)
         ids = self._ids[slots]
-        # Where another word has the place, look at the next; an empty place ends the search.
+        # If another word has the place, look at the next; an empty place ends the search.
         [wrong] = np.nonzero((self._keys[0, slots] != head) | (self._keys[1, slots] != tail))
         while len(wrong := wrong[ids[wrong] >= 0]):
             slots[wrong] = (slots[wrong] + 1) & (len(self._ids) - 1)

@@ -1,7 +1,7 @@
-"""On what a model runs, and in which numbers: `--device` and `--dtype`.
+"""Where a model runs, and with which type of numbers: `--device` and `--dtype`.
 
-Weights are trained in float32 always; bfloat16 is then that of the products (autocast). A model that only answers is
-kept in bfloat16 as a whole, but for its n-gram channel, whose sums of small numbers need float32.
+Weights are always trained in float32; with bfloat16 only the products use it (autocast). A model that only answers is
+kept in bfloat16 as a whole, except its n-gram channel, whose sums of small numbers need float32.
 """
 
 from collections.abc import Iterator
@@ -41,11 +41,11 @@ class Place:
             raise UserError(f"{name}: an export runs on the CPU and in float32; give the run that it was made of")
 
     def told(self) -> dict[str, str]:
-        """What metrics.json says of it."""
+        """What metrics.json says about it."""
         return {"device": self.device, "dtype": str(self.dtype).removeprefix("torch.")}
 
     def say_idle_gpus(self) -> None:
-        """A training in one process uses one GPU; how to use all is said."""
+        """A training in one process uses one GPU: print how to use all."""
         if self.device == "cuda" and ranks.size() == 1 and (count := torch.cuda.device_count()) > 1:
             say(
                 f"{count} GPUs are here and one process uses one of them; "
@@ -74,7 +74,7 @@ def loading_to(place: Place) -> Iterator[None]:
 
 
 def choose(device: str = "auto", dtype: str = "auto") -> Place:
-    """The place of these names: `auto` is CUDA where there is a GPU, and float32. What is not here is refused."""
+    """The place of these names: `auto` is CUDA if there is a GPU, and float32. What is not here is refused."""
     asked = (device, dtype) != ("auto", "auto")
     if device not in DEVICES:
         raise UserError(unknown("device", device, DEVICES))

@@ -66,7 +66,7 @@ class Trained(Generic[Settings]):
 
 
 def check_vocabulary(folder: Path, tokenizer: PreTrainedTokenizerBase, config: Any) -> None:
-    """Refuse a tokenizer that numbers tokens beyond the model's vectors of them."""
+    """Refuse a tokenizer with token ids that the model has no vectors for."""
     rows, last = getattr(config, "vocab_size", None), max(tokenizer.get_vocab().values(), default=-1)
     if isinstance(rows, int) and not last < rows:
         raise UserError(
@@ -152,7 +152,7 @@ class Workspace:
             prepare(tokenizer)
             tokenizer.model_max_length = max_length
             tokenizer.save_pretrained(folder)
-        for _ in texts:  # whoever counts on the way has counted all
+        for _ in texts:  # by now a counter on the way has seen all of them
             pass
         return tokenizer
 
@@ -170,7 +170,7 @@ class Workspace:
         cut = 0
         path = self.folder / f"{name}.tokens"
         if not ranks.is_first():
-            for _ in texts:  # whoever counts on the way has counted all
+            for _ in texts:  # by now a counter on the way has seen all of them
                 pass
             return EncodedTexts.open(path)
         with (
@@ -220,7 +220,7 @@ class Workspace:
 
 @contextmanager
 def explained_configuration() -> Iterator[None]:
-    """What a model's configuration says against a setting is said to the user."""
+    """Turn a complaint of the model's configuration about a setting into an error for the user."""
     try:
         yield
     except (ValueError, TypeError) as error:
@@ -237,7 +237,7 @@ def check_mixers(*names: str | None) -> None:
 def fit(task: "Task", data: Mapping[str, Iterable[Any]], settings: TaskSettings, workspace: Workspace) -> Trained:
     """Train a task on examples that can be read more than once.
 
-    `data` has `train`, and where they are given `validation`, `test` (whose labels are only checked) and further
+    `data` has `train`, and if they are given `validation`, `test` (whose labels are only checked) and further
     sources. The workspace holds encoded data and checkpoints; the caller deletes it once the result is safe.
 
     Several processes (`surroundings/ranks.py`) train together; what comes out is for the first, the others get None.

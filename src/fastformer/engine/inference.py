@@ -21,7 +21,7 @@ from fastformer.surroundings.progress import how_many
 
 CHUNK_TEXTS = 4096
 TOKENIZED_TEXTS = 512
-FEW_TOKENS = 1024  # of texts that are not worth a second core
+FEW_TOKENS = 1024  # tokens: shorter work is not worth a second core
 CHUNK_CHARACTERS = 16_000_000
 BATCH_TOKENS = 16_384
 
@@ -74,7 +74,7 @@ class TextRunner:
             self.cut += cut
         lengths = np.array([len(ids) for ids in encoded])
         batches = token_budget_batches(lengths, self.batch_tokens)
-        device = self.model.device  # once: whoever asks walks through the modules
+        device = self.model.device  # once, because it walks through the modules
 
         def run(batch: np.ndarray) -> np.ndarray:
             inputs = pad_batch([encoded[index] for index in batch], self.tokenizer.pad_token_id)
@@ -101,7 +101,7 @@ def _on_one_core(function: Callable, items: list) -> list:
 
 
 def cut_note(cut: int, longest: int, what: str = "texts", total: int | None = None) -> str:
-    """The one way to say that texts were cut."""
+    """The message that texts were cut."""
     return f"{how_many(cut, what, 'were', total)} cut after {longest:,} tokens."
 
 
@@ -110,7 +110,7 @@ def _in_turn(function: Callable, items: list) -> list:
 
 
 def chunks(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Consecutive texts, a few thousand or a few megabytes at a time; fewer where standard input pauses."""
+    """Consecutive texts, a few thousand or a few megabytes at a time; fewer if standard input pauses."""
     chunk: list[str] = []
     characters, since = 0, 0.0
     for text in texts:

@@ -1,7 +1,7 @@
 """Adam for models with a large, rarely touched table.
 
 Dense parameters take torch's AdamW. A table whose gradient is sparse (hashed word pairs, a large vocabulary: a batch
-meets a few thousand of 200,000 rows) takes `RowAdam`, which moves only the rows that were met: dense Adam would spend
+uses a few thousand of 200,000 rows) takes `RowAdam`, which moves only the rows that were used: dense Adam would spend
 most of a step on the others.
 """
 
@@ -71,7 +71,7 @@ class RowAdam(torch.optim.Optimizer):
 
 
 class DenseAndRowAdam(torch.optim.Optimizer):
-    """AdamW and RowAdam under one roof, with one learning rate schedule and one checkpoint.
+    """AdamW and RowAdam in one optimizer, with one learning rate schedule and one checkpoint.
 
     `rates` names modules whose parameters learn at a share of the learning rate; of two that hold a parameter the last
     decides. Norms and biases do not decay: a bias says where zero is and a norm how large things are, and neither is

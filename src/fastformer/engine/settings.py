@@ -1,12 +1,12 @@
-"""Settings of a task: one dataclass whose fields are at once command-line options, keys of a preset, and the record.
+"""Settings of a task: one dataclass whose fields are command-line options, keys of presets and entries of run.json.
 
     @dataclass(frozen=True)
     class Settings(TaskSettings):
         max_length: int = option(512, "Cut texts after this many tokens.", least=1)
 
-A field without `option` is a key of presets and of the record only; `found(default)` is one that the data decides.
+A field without `option` is a key of presets and of run.json only; `found(default)` is a field that the data decides.
 Presets are data: `presets.toml` beside the task has one table per preset. `like` names another preset to start from,
-and a table `when.FIELD.VALUE` changes a preset where a field has that value; `--preset FILE.toml` is one's own:
+and a table `when.FIELD.VALUE` changes a preset if a field has that value; `--preset FILE.toml` is the user's own:
 
     [paper]
     max_length = 1024
@@ -34,7 +34,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Option:
-    """What the command line says of a field."""
+    """What the command line shows of a field."""
 
     help: str
     name: str | None = None  # on the command line, and as a key of run.json, where it is not the field's own
@@ -53,13 +53,13 @@ def option(default: Any = _ABSENT, help: str = "", **about: Any) -> Any:
 
 
 def found(default: Any) -> Any:
-    """A field that nobody gives: the data decides, and run.json has it beside what was said of the data."""
+    """A field that nobody gives: the data decides, and run.json has it beside the options about the data."""
     return field(default=default, metadata={"place": "data"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
-    """How a model is trained; the optimizer is Adam (with decoupled weight decay where that is not zero)."""
+    """How a model is trained; the optimizer is Adam (with decoupled weight decay if that is not zero)."""
 
     # None in a preset: settled by the size of the data before training.
     epochs: int | None = option(None, "Passes over the training data.", least=1)
@@ -81,7 +81,7 @@ Settings = TypeVar("Settings", bound="TaskSettings")  # those of one task
 
 
 def settled(value: Value | None) -> Value:
-    """What may be None at first, as the epochs of a preset are, where it must be settled by now."""
+    """A value that may be None in a preset, as epochs may, once it must be settled; None is an error then."""
     if value is None:
         raise ValueError("something is used before it is settled")
     return value
@@ -123,7 +123,7 @@ class TaskSettings:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
-        """The settings that a run.json tells of, each of its type; keys of other versions are passed over."""
+        """The settings in a run.json, each checked for its type; keys of other versions are ignored."""
         places = {"settings": record["settings"], "data": record.get("data", {}), "record": record}
         found: dict[str, Any] = {}
         for one in fields(cls):
@@ -152,7 +152,7 @@ def _of_record(named: str, value: Any, kind: Any, one: Field) -> Any:
 
 
 def _check_range(name: str, value: Any, option: Option | None) -> None:
-    """Refuse a number that is smaller or larger than it may be, whoever gives it."""
+    """Refuse a number that is too small or too large, wherever it comes from."""
     if option is None or isinstance(value, bool) or not isinstance(value, int | float):
         return
     if option.least is not None and not value >= option.least:
@@ -248,7 +248,7 @@ class Presets(Mapping[str, dict[str, Any]]):
     def __getitem__(self, name: str) -> dict[str, Any]:
         """The keys of a preset, with those of the preset that it is `like`.
 
-        A .toml file of one's own is like `default` unless it says otherwise; a .json file has all settings itself.
+        A user's .toml file is like `default` unless it says otherwise; a .json file has all settings itself.
         """
         tables = self._tables()
         if name.endswith((".toml", ".json")):
@@ -297,7 +297,7 @@ class Presets(Mapping[str, dict[str, Any]]):
 
 
 def _read_preset(path: Path) -> dict[str, Any]:
-    """A preset of one's own: the keys of one, in a TOML or JSON file."""
+    """A preset of the user's own: its keys, in a TOML or JSON file."""
     try:
         read = tomllib.loads if path.suffix == ".toml" else json.loads
         found = read(path.read_text(encoding="utf-8"))
@@ -320,7 +320,7 @@ def _merged(base: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
 
 
 def unknown(what: str, given: str, known: Iterable[str]) -> str:
-    """What is said of a name that nobody knows: the nearest one, and all of them."""
+    """The message for an unknown name: the nearest known one, and all of them."""
     known = list(known)
     near = difflib.get_close_matches(str(given), known, n=1)
     return f"unknown {what} {given!r}; {f'did you mean {near[0]!r}? C' if near else 'c'}hoose from {', '.join(known)}"

@@ -124,7 +124,7 @@ def train_model(
         raise
     finally:
         for table in tables:
-            table.sparse = False  # whoever trains it further may use any optimizer
+            table.sparse = False  # a further training may use any optimizer
     model.cpu()
     best = trainer.state.best_model_checkpoint
     if not watch.stopped and (best is None or not Path(best).is_dir()):
@@ -138,7 +138,7 @@ def train_model(
 
 def _arguments(settings: TrainingSettings, folder: Path, best_metric: str, place: Place) -> TrainingArguments:
     """The settings as transformers' trainer has them."""
-    # One process is one, whatever a launcher told it: without this the trainer would look for the others.
+    # One process is alone, whatever the launcher's variables say: without this the trainer would look for others.
     with nullcontext() if ranks.size() > 1 else ranks.alone():
         arguments = TrainingArguments(
             output_dir=str(folder / "steps"),
@@ -170,7 +170,7 @@ def _arguments(settings: TrainingSettings, folder: Path, best_metric: str, place
 
 
 def use_one_device(arguments: TrainingArguments) -> None:
-    """One process has one device: with several GPUs the trainer would use DataParallel, slower and without a word."""
+    """One process has one device: with several GPUs the trainer would silently use DataParallel, which is slower."""
     arguments._n_gpu = min(1, arguments.n_gpu)
 
 
@@ -192,7 +192,7 @@ def _check_loss(epochs: list[float], folder: Path) -> None:
 
 
 def _move_best(checkpoint: Path) -> None:
-    """Tell a checkpoint where the best one is, if the folder was moved: the trainer would forget it without a word."""
+    """Tell a checkpoint where the best one is, if the folder was moved: the trainer would silently forget it."""
     path = checkpoint / "trainer_state.json"
     state = json.loads(path.read_text(encoding="utf-8"))
     if state["best_model_checkpoint"]:
@@ -218,7 +218,7 @@ def _is_lazy(module: nn.Module, model: PreTrainedModel, settings: TrainingSettin
 class _BucketTrainer(Trainer):
     """The library's trainer with our batches, and clipping that leaves embeddings alone.
 
-    The gradient of an embedding is a few rows of a batch: its norm says nothing about the rest, and where it is sparse
+    The gradient of an embedding is a few rows of a batch: its norm says nothing about the rest, and if it is sparse
     the library cannot measure it.
     """
 
@@ -319,7 +319,7 @@ class _Watch(TrainerCallback):
 
     def __enter__(self) -> None:
         def stop(number, frame):
-            # A launcher hands on the Ctrl-C that the terminal has sent to all already: that is no second one.
+            # The launcher repeats a Ctrl-C that the terminal has already sent to all: that is not a second one.
             again = self.stopped and (ranks.size() == 1 or time.monotonic() - self.asked > LAUNCHER_SECONDS)
             if again and number == signal.SIGINT:  # a person asks twice: at once
                 raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""Where weights start from: `--init PATH`, told apart by what is there.
+"""Where weights start from: `--init PATH`; what is there tells the kind of start.
 
 A file of word vectors (GloVe, word2vec's text format) or a folder with a transformers or sentence-transformers encoder
 fills the token embedding E. With x_w the vector of word w, p_w its share of the training tokens and P the map to the
@@ -13,8 +13,8 @@ On little data vectors move slowly (`table_rate`). docs/LOG.md has what was comp
 this and take the vectors as they are.
 
 An earlier run of ours gives all weights that mean the same here: the vectors of the words that both vocabularies have
-(the other words start at random, with the same mean and covariance), the encoder where mixer, names and shapes agree, a
-decoder and its copying likewise, word pairs where all its words have the same numbers here, and a head where what it
+(the other words start at random, with the same mean and covariance), the encoder if mixer, names and shapes agree, a
+decoder and its copying likewise, word pairs if all its words have the same numbers here, and a head if what it
 predicts is the same: the labels, or the words.
 """
 
@@ -63,7 +63,7 @@ def tokenizer_of(init: str | Path | None) -> str | None:
 
 
 def check_word_vectors(init: str | Path | None) -> None:
-    """Say now what is wrong with a start that is to give word vectors only, where a run has no weights to give."""
+    """Report what is wrong with a start for tasks that take word vectors only, not the weights of a run."""
     if init is None:
         return
     if _holds_run(path := local_folder(init)) and not _is_encoder(path):
@@ -74,9 +74,9 @@ def check_word_vectors(init: str | Path | None) -> None:
 
 
 def table_rate(tokens: int) -> float:
-    """How fast vectors that are known from elsewhere are trained on so many tokens, as a share of the learning rate.
+    """How fast pre-trained vectors learn on this many tokens, as a share of the learning rate.
 
-    On little data a word is met too rarely to learn more than the texts it stands in.
+    On little data a word occurs too rarely to learn more than the texts that it is in.
     """
     return min(1.0, tokens / MUCH_DATA)
 

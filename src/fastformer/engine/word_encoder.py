@@ -74,7 +74,7 @@ def open_encoder(folder: Path) -> EncoderFolder:
 
 
 def word_vectors(encoder: EncoderFolder, words: list[str], show_progress: bool = True) -> np.ndarray:
-    """Vectors (words, the encoder's width), from the cache where they are there."""
+    """Vectors (words, the encoder's width), from the cache if they are there."""
 
     def make() -> np.ndarray:
         ids, _ = encode_batch(load_tokenizer(encoder.folder), words, _LONGEST)
@@ -84,7 +84,7 @@ def word_vectors(encoder: EncoderFolder, words: list[str], show_progress: bool =
 
 
 def kept_vectors(name: str, count: int, make: Callable[[], np.ndarray]) -> np.ndarray:
-    """So many vectors from the cache where they are there under `name`; else made, and kept there."""
+    """Vectors from the cache if they are there under `name`; otherwise they are made, and kept there."""
     cached = cache_folder() / f"{name}.safetensors"
     with suppress(OSError, SafetensorError, KeyError):  # none there, or a broken one: made anew
         vectors = load_file(cached)["vectors"]

@@ -7,14 +7,14 @@ i (its word vector, and whatever is added to it) and b_i the part of x_i that st
 
     e_i = ∂s/∂x_i · x_i + ∂s/∂b_{i+1} · b_{i+1}
 
-The second term is there where a model reads word pairs: without token i there is no pair (i, i + 1) either. With
+The second term is there if a model reads word pairs: without token i there is no pair (i, i + 1) either. With
 `baseline="mean"` the last factor of the first term is x_i minus the mean over the text: when a token goes, attention
 does not read zeros in its place but gives its share to the others.
 
 A model with an n-gram channel adds linear scores of the words and word pairs that the text contains; the same formula,
 with their presence as the input, gives their part (`NgramChannel.token_effects`).
 
-A gradient tells of small changes only. Whether that holds for a whole token is checked by removing some tokens, one at
+A gradient describes small changes only. Whether that holds for a whole token is checked by removing some tokens, one at
 a time, and running the model again.
 """
 
@@ -39,7 +39,7 @@ Score = Callable[[Tensor], Tensor]  # logits (batch, outputs) -> what is explain
 class Weights(NamedTuple):
     """Weights of one text. Each row sums to 1 over the tokens.
 
-    Mixers other than Fastformer have no global vectors; where the n-gram channel answers alone there are no weights.
+    Mixers other than Fastformer have no global vectors; if the n-gram channel answers alone there are no weights.
     """
 
     pooling: np.ndarray | None  # (tokens)
@@ -57,7 +57,7 @@ class Removals(NamedTuple):
 
 def token_weights(model: FastformerForSequenceClassification, ids: np.ndarray) -> Weights:
     """Weights of the global query, the global key (every layer and head) and the pooling."""
-    if model.config.ngram_only:  # the encoder is there, but nothing that it says is heard
+    if model.config.ngram_only:  # there is an encoder, but its answer is not used
         return Weights(None, None, None)
     encoder = model.fastformer
     pooler: nn.Module = encoder.pooler
@@ -131,7 +131,7 @@ def places_to_remove(effects: np.ndarray, candidates: np.ndarray, most: int = 40
 
 
 def compare(places: np.ndarray, effects: np.ndarray, changes: np.ndarray) -> Removals:
-    """Tokens that were removed, what that changed, and how well their effects said so."""
+    """Tokens that were removed, what that changed, and how well their effects predicted it."""
     comparable = len(places) > 2 and np.ptp(effects[places]) > 0 and np.ptp(changes) > 0
     correlation = float(spearmanr(effects[places], changes).statistic) if comparable else None
     return Removals(places, changes, correlation)
@@ -143,7 +143,7 @@ def removal_logits(
 ) -> tuple[Tensor, Tensor]:
     """Logits of the text (1, outputs), and of the text without the token at each place (places, outputs).
 
-    Where a token is gone, its neighbours are neighbours.
+    Without a token, the tokens on both sides of it become neighbours.
     """
     whole = model(**_inputs(model, [ids])).logits.float().cpu()
     rows = max(1, BATCH_TOKENS // max(1, len(ids)))

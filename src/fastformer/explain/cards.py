@@ -148,7 +148,7 @@ def _check(explanation: Explanation) -> str:
 
 
 def _sum(explanation: Explanation) -> str:
-    """Whether the effects add up to what the text does to the score; a gradient sees only the last step there."""
+    """Whether the effects add up to the effect of the whole text; a gradient is exact for small changes only."""
     if explanation.score_of_nothing is None or explanation.adds_up is None:
         return ""
     score = "number" if explanation.label is None else "log-odds"
@@ -238,7 +238,7 @@ def decimals(largest: float) -> int:
 
 
 def signed(value: float, digits: int | None = None) -> str:
-    """A number with its sign, and three digits or so many decimals."""
+    """A number with its sign, with three digits or with this many decimals."""
     digits = decimals(abs(value)) if digits is None else digits
     return f"{'−' if value < 0 else '+'}{abs(value):.{digits}f}"
 

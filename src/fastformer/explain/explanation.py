@@ -45,8 +45,8 @@ class Explanation:
     cut: the text is longer than the model reads; what lies beyond the last span was not read.
     effect: gradient times input. Positive speaks for the explained label, negative against it.
     baseline: what an input is measured from: `zero`, or the `mean` of the text.
-    pooling: weight of each token in the text vector; None where the n-gram channel answers alone.
-    global_query, global_key: (layers, heads, tokens), weights in the global vectors; None for other mixers, and where
+    pooling: weight of each token in the text vector; None if the n-gram channel answers alone.
+    global_query, global_key: (layers, heads, tokens), weights in the global vectors; None for other mixers, and if
         the n-gram channel answers alone. The page combines heads by their mean.
     removals: the check of `effect` against removing tokens, and its rank correlation.
     label: the label that is explained; None for a number.
@@ -90,7 +90,7 @@ class Explanation:
         for token, (start, end) in enumerate(self.spans.tolist()):
             last = runs[-1].end if runs else 0
             if start == end:
-                runs.append(Piece(last, last, [token]))  # not in the text: shown where the text has come to
+                runs.append(Piece(last, last, [token]))  # not in the text: shown after what came before it
             elif runs and (start < last or _continues(self.text, runs[-1], start)):
                 runs[-1] = Piece(runs[-1].start, max(last, end), [*runs[-1].tokens, token])
             else:
@@ -98,7 +98,7 @@ class Explanation:
         return [_trimmed(piece, self.text) for piece in runs]
 
     def spelling(self, piece: Piece) -> str:
-        """A piece as the text has it, or its token's name where it is not in the text or is white space."""
+        """A piece as the text has it, or its token's name if it is not in the text or is white space."""
         return self.text[piece.start : piece.end].strip() or self.tokens[piece.tokens[0]]
 
     @cached_property
@@ -118,7 +118,7 @@ class Explanation:
 
     @property
     def adds_up(self) -> bool | None:
-        """Whether the effects sum to what the text does to the score; None where there is nothing to compare with."""
+        """Whether the effects sum to what the text does to the score; None if there is nothing to compare with."""
         if self.score_of_nothing is None or not self.tokens:
             return None
         moved = self.score - self.score_of_nothing

@@ -29,7 +29,7 @@ from fastformer.tasks.verbs import labelled, load
 from fastformer.version import __version__
 
 FORMATS = ("onnx",)
-TOLERANCE = 1e-4  # of the outputs, or of their largest number where that is above 1
+TOLERANCE = 1e-4  # of the outputs, or of their largest number if that is above 1
 INT8_TOLERANCE = 1e-2  # against the same integers in PyTorch: a number between two may be rounded either way
 _ONE_FILE_LIMIT = 2_000_000_000  # bytes that an ONNX file can hold: weights beyond it get a file of their own
 
@@ -133,7 +133,7 @@ class _Graph(nn.Module):
 
 
 def write_onnx(model: FastformerForSequenceClassification, path: Path) -> None:
-    """Write a model's graph and weights, in one file where the format allows it."""
+    """Write a model's graph and weights, in one file if the format allows it."""
     ids = torch.zeros(3, max(2, min(40, _longest(model))), dtype=torch.int64)
     axes = {0: "batch", 1: "length"}
     with _quiet():
@@ -250,5 +250,5 @@ def _comparison(rows: dict[str, dict[str, float]]) -> str:
 
 
 def _megabytes(path: Path) -> float:
-    """Size of a model's file, and of its weights where they have one of their own."""
+    """Size of a model's file, and of its weights if they have one of their own."""
     return sum(part.stat().st_size for part in path.parent.glob(f"{path.name}*")) / 1e6

@@ -1,7 +1,7 @@
 """Eight-bit forms of a model's weights, for export: tables a quarter as large, products of integers.
 
 These modules replace `nn.Embedding` and `nn.Linear` in a copy of a model just before it is exported. In PyTorch they
-compute the same numbers in float32, which tests hold the export to.
+compute the same numbers in float32, and tests compare the export with them.
 
 onnxruntime's own `quantize_dynamic` is not used: it gives all tokens of a batch one scale, so that a text's answer
 would depend on its neighbours in the batch. Here every token has its own.
@@ -21,7 +21,7 @@ _TINY = 1e-12
 
 
 class Int8Embedding(nn.Module):
-    """A table of int8 numbers with one scale a row: rare words keep their precision beside frequent ones."""
+    """A table of int8 numbers with one scale per row: rare words keep their precision beside frequent ones."""
 
     def __init__(self, table: nn.Embedding):
         super().__init__()
@@ -36,7 +36,7 @@ class Int8Embedding(nn.Module):
 
 
 class Int8Linear(nn.Module):
-    """A linear map of int8 weights, one scale an output, on tokens rounded to 8 bits with a scale each."""
+    """A linear map of int8 weights, one scale per output, on tokens rounded to 8 bits with one scale per token."""
 
     def __init__(self, linear: nn.Linear):
         super().__init__()
@@ -73,9 +73,9 @@ class Int8Linear(nn.Module):
 
 
 def to_int8(model: nn.Module) -> nn.Module:
-    """A copy of `model` with int8 tables and, where the model is wide enough to gain, int8 products.
+    """A copy of `model` with int8 tables and, if the model is wide enough to gain, int8 products.
 
-    Fastformer's own maps stay in float32: they are folded into one matrix a sequence, made anew for each text.
+    Fastformer's own maps stay in float32: they are folded into one matrix per text.
     """
     model = copy.deepcopy(model)
     folded = {id(part) for mixer in model.modules() if isinstance(mixer, FastformerMixer) for part in mixer.modules()}

@@ -1,4 +1,4 @@
-"""An exported model, run by onnxruntime behind the interface that the verbs use of a PyTorch model.
+"""An exported model, run by onnxruntime, with the interface of a PyTorch model that `evaluate` and `predict` use.
 
 A model.onnx file is data: a graph of standard operators and their weights. No library of further operators is ever
 loaded with it.

@@ -28,7 +28,7 @@ def open_session(path: Path, threads: int) -> Any:
 
 
 def run_session(session: Any, name: str, outputs: list[str], inputs: dict[str, Any]) -> list[Any]:
-    """What a graph gives; one that cannot take what its own folder makes of a text is damaged."""
+    """The outputs of a graph; one that cannot read what its own tokenizer makes of a text is damaged."""
     try:
         return session.run(outputs, inputs)
     except Exception as error:  # as above

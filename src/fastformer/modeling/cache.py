@@ -58,7 +58,7 @@ class StateLayer(CacheLayerMixin):
             self.keys, self.values = self.keys[indices], self.values[indices]
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Impossible: a sum does not tell its terms."""
+        """Impossible: terms cannot be taken out of a sum."""
         if tokens_to_remove:
             raise RuntimeError("a causal Fastformer cannot take tokens back: use decoder layers of a Transformer")
 

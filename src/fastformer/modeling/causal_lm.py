@@ -67,7 +67,7 @@ class FastformerForCausalLM(FastformerPreTrainedModel, GenerationMixin):
         """Logits (batch, length, vocab_size) of the next words; see `FastformerDecoder.forward`.
 
         With `labels` (batch, length), usually the `input_ids` with -100 at padding, also the loss: each label is
-        predicted from the tokens before it. `logits_to_keep` asks for the last so many tokens only; 0 for all.
+        predicted from the tokens before it. `logits_to_keep` asks for the last tokens only, this many; 0 for all.
         `use_cache` defaults to `config.use_cache`, and to False with `labels`.
         """
         if labels is not None and use_cache is None:

@@ -25,7 +25,7 @@ class FastformerConfig(PreTrainedConfig):
             (any length).
         max_position_embeddings: longest input of learned positions and of the Linformer projection.
         norm: layer norm `post` (after the residual, as the authors), `pre` or `none`.
-        final_norm: whether a `pre` model has a norm behind its last layer too. Without it token vectors keep their
+        final_norm: whether a `pre` model has a norm after its last layer too. Without it token vectors keep their
             lengths, and with `pooling="mean"` and layers that add nothing the text vector is the mean of the table.
         feed_forward: whether a layer has a feed-forward block after the mixer.
         residual: whether the mixer and the feed-forward block are added to their input.
@@ -37,7 +37,7 @@ class FastformerConfig(PreTrainedConfig):
         layer_norm_eps: epsilon of the layer norms.
         initializer_range: standard deviation of the normal distribution that weights start from.
         bigram_buckets: if not 0, every token vector has a second one added, for the pair of its predecessor and
-            itself, from a table of so many rows addressed by a hash: word order for a model without positions.
+            itself, from a table of this many rows addressed by a hash: word order for a model without positions.
         neighbor_size: if not 0, the inner width of a block before the layers that reads every token together with the
             one before and the one after it: word order for a model without positions, at any length.
         ngram_channel: text classifiers: add linear class scores of what a text contains; see
@@ -45,10 +45,10 @@ class FastformerConfig(PreTrainedConfig):
         ngram_form: what the channel reads: `present`, words and pairs, each once, or `counted`, how often a text has
             them, and the characters of its words.
         ngram_buckets: rows of the channel's table of word pairs (0: as many as `bigram_buckets`).
-        ngram_meanings: whether the channel also knows what words mean, beside how they are written.
+        ngram_meanings: whether the channel also has pre-trained word vectors.
         ngram_only: the channel answers alone; the encoder is not run.
         label_thresholds: several labels per text: the probability above which a text has each label (`None`: 0.5).
-            The model itself does not use them: whoever answers with labels does.
+            The model itself does not use them; `predict` does.
         doubt: text classifiers: the share of every answer that is spread over all classes; see `modeling.heads`.
         token_dropout: in training of a text classifier, the share of tokens removed from each text.
         share_layers: apply one layer `num_hidden_layers` times (the paper) instead of a stack.
@@ -61,12 +61,11 @@ class FastformerConfig(PreTrainedConfig):
         share_query_value: values use the query projection.
         share_heads: all heads use the parameters of one (an ablation; `headwise` only).
 
-    Rivals
-        window_size: tokens a Longformer, BigBird or first-level Poolingformer token sees in all,
+    The other methods        window_size: tokens a Longformer, BigBird or first-level Poolingformer token sees in all,
             half of them on each side.
         num_global_tokens: Longformer, BigBird: the first tokens of a text, which see and are seen by all.
         num_random_tokens: BigBird: random tokens that each token sees.
-        block_size: BigBird: tokens to a block; the three numbers above are rounded up to blocks.
+        block_size: BigBird: tokens per block; the three numbers above are rounded up to blocks.
         random_seed: BigBird: seed of the random pattern.
         projection_size: Linformer: number of rows that keys and values are projected to.
         pooling_window_size: Poolingformer: tokens under the second, pooled level.

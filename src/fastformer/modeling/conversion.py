@@ -63,7 +63,7 @@ class FastformerForConversion(FastformerPreTrainedModel):
     """The probability that an event ends in a conversion, as a logit. With `labels` the loss is binary cross-entropy.
 
     `forward` takes a batch whose distinct texts stand in a table; `encode_texts`, `encode_users` and `score` are its
-    three steps, for whoever keeps vectors between two calls.
+    three steps, for callers that keep vectors between two calls.
     """
 
     config_class = FastformerConversionConfig

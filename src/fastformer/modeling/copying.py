@@ -1,4 +1,4 @@
-"""Copying: a decoder may take its next word from the source, one that it never learned to write included.
+"""Copying: a decoder may take its next word from the source, even one that it never learned to write.
 
     p(w) = g · softmax(logits)_w + (1 - g) · Σ_{j: source_j = w} a_j
 

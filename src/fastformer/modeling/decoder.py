@@ -1,4 +1,4 @@
-"""`FastformerDecoder`: a stack of causal layers, with cross-attention to a source where there is one."""
+"""`FastformerDecoder`: a stack of causal layers, with cross-attention to a source if there is one."""
 
 import torch
 import torch.nn.functional as F
@@ -32,8 +32,8 @@ class CrossAttention(HeadedMixer):
     ) -> tuple[Tensor, Tensor | None]:
         """Mix `source` (sources, source length, width) into `x` (batch, length, width).
 
-        The batch has as many texts as there are sources, or so many for each. Also returns the weights (batch, heads,
-        length, source length). Keys and values of the source are projected once, and then come from the cache.
+        The batch has one text per source, or several per source, always equally many. Also returns the weights (batch,
+        heads, length, source length). Keys and values of the source are projected once, and then come from the cache.
         """
         batch, length, _ = x.shape
         query = self.split(self.query(by_source(x, source))).transpose(1, 2)
@@ -194,7 +194,7 @@ class FastformerDecoder(FastformerPreTrainedModel):
         )
 
     def _cache(self, cache: Cache | None, use_cache: bool) -> Cache | None:
-        """The cache to read and write; one that holds the source too, where there is one."""
+        """The cache to read and write; one that holds the source too, if there is one."""
         # Checkpointing runs a layer twice: it would be in the cache twice.
         if self.training and any(layer.gradient_checkpointing for layer in self.layers):
             return None

@@ -9,11 +9,11 @@ Matching. All segments of a candidate c against all of the k-th clicked news, at
 
     M^l_k[i, j] = d^l_k[i]·d^l_c[j] / √width
 
-Scoring. The matrices of a history, one behind the other, are a cube with a channel a level. Two layers of 3-D
+Scoring. The matrices of a history, stacked, are a cube with one channel per level. Two layers of 3-D
 convolution, ELU and max pooling, then a linear map, make one number of it.
 
 There is no vector of a user: what can be kept of a title is its segments. A cube is as large as the longest title and
-history that the model takes, zero where there is padding, so that a score depends on nothing else.
+history that the model takes, zero at padding, so that a score depends on nothing else.
 """
 
 import math
@@ -34,7 +34,7 @@ class FimConfig(PreTrainedConfig):
 
     vocab_size: number of rows of the word embedding.
     hidden_size: width of words and of segments at every level.
-    dilations: of the convolutions over a title, one a level.
+    dilations: of the convolutions over a title, one per level.
     cube_channels: of the two 3-D convolutions.
     max_title: words of a title that are read.
     max_history: clicked news that are read.

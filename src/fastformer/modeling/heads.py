@@ -30,7 +30,7 @@ def _classifier_dropout(config: FastformerConfig) -> nn.Dropout:
 
 
 def with_doubt(logits: Tensor, doubt: float) -> Tensor:
-    """Log-probabilities of (1 - doubt) softmax(logits) + doubt / classes: never surer than that, the order the same."""
+    """Log-probabilities of (1 - doubt) softmax(logits) + doubt / classes, which limits how sure an answer can be."""
     if not doubt:
         return logits
     floor = torch.full_like(logits, math.log(doubt / logits.shape[-1]))
@@ -40,7 +40,7 @@ def with_doubt(logits: Tensor, doubt: float) -> Tensor:
 class FastformerForSequenceClassification(FastformerPreTrainedModel):
     """One label, several labels or a number for a text: a linear map of the text vector.
 
-    With `labels` the loss is cross-entropy (integer labels), binary cross-entropy a class (float labels of shape
+    With `labels` the loss is cross-entropy (integer labels), binary cross-entropy per class (float labels of shape
     (batch, num_labels)) or squared error (`num_labels=1`), or as `config.problem_type` says.
     """
 
@@ -70,7 +70,7 @@ class FastformerForSequenceClassification(FastformerPreTrainedModel):
 
         `sample_weight` (batch) says how much the loss of each text counts; by default 1.
         """
-        alone = self.config.ngram_only and labels is None  # whoever trains it further wants the encoder
+        alone = self.config.ngram_only and labels is None  # a further training is about the encoder
         if self.ngrams is not None and alone:
             outputs, logits = BaseModelOutput(), self._ngram_logits(self.ngrams, input_ids, attention_mask)
         else:

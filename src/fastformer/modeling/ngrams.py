@@ -19,7 +19,7 @@ def pair_rows(before: Tensor | np.ndarray, after: Tensor | np.ndarray, buckets: 
 
 
 def bigram_rows(ids: Tensor, mask: Tensor, buckets: int) -> Tensor:
-    """`pair_rows` of each token and its left neighbour; 0 where one of them is padding."""
+    """`pair_rows` of each token and its left neighbour; 0 if one of them is padding."""
     ids, both = ids.long(), mask[:, :-1] & mask[:, 1:]  # 32 bits would overflow
     return F.pad(pair_rows(ids[:, :-1], ids[:, 1:], buckets) * both, (1, 0))
 
@@ -41,8 +41,7 @@ class NgramChannel(nn.Module):
 
         ‖Σ_w φ_w x_w‖² ≈ (Σ_w φ_w r_w)² + Σ_w φ_w² (‖x_w‖² - r_w²)
 
-    - meanings, where there are any: the same, with x_w a vector that is known of each word from elsewhere, and the
-      scores a_w = x_w · w.
+    - meanings, if there are any: the same, with x_w the pre-trained vector of each word, and the scores a_w = x_w · w.
 
     This is hard to beat on small data. `ngram_form="present"` is the older form: φ_j = 1, no characters. Nothing here
     is trained by gradients: `tasks.classification.ngrams` fits the tables.
@@ -152,7 +151,7 @@ def _of_length_1(sums: Tensor, shared: bool = False) -> Tensor:
 
 
 def _square(sums: Tensor, shared: bool) -> Tensor:
-    """The squared length: Σ φ² q, and (Σ φ r)² where there is an r."""
+    """The squared length: Σ φ² q, and (Σ φ r)² if there is an r."""
     square = sums[:, -1:] + (sums[:, -2:-1].square() if shared else 0.0)
     return square.clamp(min=1e-12)
 

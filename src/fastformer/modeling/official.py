@@ -93,7 +93,7 @@ def load_official(
 
 
 def _official_names(layers: int) -> dict[str, str | None]:
-    """Every key of an encoder's checkpoint -> our parameter's name, `None` where it has no effect."""
+    """Every key of an encoder's checkpoint -> our parameter's name, `None` if it has no effect."""
     modules = dict(_OUTER_MODULES)
     for layer in range(layers):
         modules |= {f"encoders.{layer}.{theirs}": f"layers.{layer}.{ours}" for theirs, ours in _LAYER_MODULES.items()}

@@ -1,7 +1,7 @@
 """A batch in parts: rows of similar length together, and single tokens a few thousand at a time.
 
-A row's answer does not depend on its company. So a ragged batch is cut into groups of rows of similar length, each as
-wide as its longest row, and most of the padding is never computed.
+A row's answer does not depend on the other rows. So a ragged batch is cut into groups of rows of similar length, each
+as wide as its longest row, and most of the padding is never computed.
 
 Embedding, norms, feed-forward and residuals never look at a neighbour. Without gradients to keep, a batch is taken
 through them in parts that stay in the processor's cache, and a million tokens need no second tensor of their size.
@@ -22,7 +22,7 @@ _WHOLE: Part = (slice(None), slice(None))
 def map_parts(
     function: Callable[[Part], Tensor], batch: Tensor, out: Tensor | None = None, part_tokens: int | None = None
 ) -> Tensor:
-    """`function(part)` of all parts of a (batch, length, …) tensor, put together; where gradients flow, of the whole.
+    """`function(part)` of all parts of a (batch, length, …) tensor, put together; if gradients flow, of the whole.
 
     A part has `part_tokens` tokens, or PART_TOKENS. With `out` the result is written there; it may be what `function`
     reads, part by part.
@@ -45,7 +45,7 @@ def map_parts(
 
 
 def similar_rows(mask: Tensor) -> list[Group]:
-    """Groups of rows whose last real tokens are near each other; one group where that saves less than a fifth."""
+    """Groups of rows whose last real tokens are near each other; one group if that saves less than a fifth."""
     rows, length = mask.shape
     whole = [(torch.arange(rows, device=mask.device), length)]
     if rows < 2 or length == 0:

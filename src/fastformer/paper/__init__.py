@@ -1,4 +1,4 @@
-"""The paper again: one runner, one recipe per table or figure, and its numbers beside ours."""
+"""The paper's tables and figures: one runner, one recipe each, and the paper's numbers beside ours."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ def reproduce(
     recipe = load_recipe(name)
     for option, value in given.items():
         if option not in recipe.options() and value is not None:
-            raise UserError(f"--{option.replace('_', '-')}: {name} does not use it; leave it out")
+            raise UserError(f"--{option.replace('_', '-')}: {name} has no use for it; leave it out")
     usual = () if name == "table-complexity" else BUILTIN
     options = options_given(Options, {**given, "data": usual if data is None else tuple(data), "output": Path(output)})
     return STUDIES.get(name, STUDIES[recipe.task])(recipe, options, show_progress).run()

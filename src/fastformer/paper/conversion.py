@@ -25,7 +25,7 @@ _HOW = "give a folder with train, validation and test files (.jsonl or .parquet,
 
 
 class Events(Examples):
-    """Events with behaviours, an ad and a label. Where validation is missing, the last of the training events by time
+    """Events with behaviours, an ad and a label. If validation is missing, the last of the training events by time
     validate.
     """
 

@@ -82,7 +82,7 @@ class Prepared:
 class Examples:
     """How the examples of a task are found, read and written; one object per preparation."""
 
-    validates_at_random = True  # where validation is missing a tenth of train is set aside; else the task does that
+    validates_at_random = True  # if validation is missing a tenth of train is set aside; else the task does that
 
     def __init__(self, text_column: str | None = None, label_column: str | None = None):
         self.columns = text_column, label_column

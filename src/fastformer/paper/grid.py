@@ -7,8 +7,9 @@
 
 KEY is a hash of everything that determines the result, so a run that is done is not made again, whichever table or
 figure asks for it, and a changed recipe makes again only what it changes. What is on disk says which command comes next
-(`Job.next_command`), so whatever ends us, the same command goes on. A process of its own makes a run's peak memory its
-own, and what kills it kills no other. Each has one thread: two of them on two cores do more than one with two threads.
+(`Job.next_command`), so the same command continues after any interruption. In a process of its own a run's peak memory
+is its own, and if it is killed the others go on. Each has one thread: two of them on two cores do more than one with
+two threads.
 """
 
 import ctypes
@@ -94,7 +95,7 @@ class Training(Job):
         return _beside(self.place(output), ".parquet")
 
     def is_done(self, output: Path) -> bool:
-        """Half a result is none."""
+        """Whether result and answers are both there."""
         return super().is_done(output) and self.answers(output).is_file()
 
     def next_command(self, place: Path) -> Command | None:
@@ -165,7 +166,7 @@ def run_grid(
     """Make what is not on disk yet; give all results.
 
     `describe` says a result in a few words. A run that fails ends no other. One that another command is making is left
-    to it: the others come first, then its result is taken, or made here where that command has stopped.
+    to it: the others come first, then its result is taken, or made here if that command has stopped.
     """
     missing = {job.place(output): job for job in jobs if not job.is_done(output)}
     grid, work = Grid(), _Work(output, describe, processes or usual_processes(), keep_models, show)
@@ -348,7 +349,7 @@ def _why(code: int, log: Path) -> str:
 
 @contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM stops us as Ctrl-C does, where signals are ours to handle."""
+    """SIGTERM stops us as Ctrl-C does, if signals are ours to handle."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

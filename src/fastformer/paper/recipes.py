@@ -1,4 +1,4 @@
-"""Recipes: what a table or figure of the paper compares, what the paper says of it, and at which scales we repeat it.
+"""Recipes: what a table or figure of the paper compares, what the paper says about it, and at which scales we run it.
 
 The files in recipes/ hold all of it, one per table or figure. `like` names another one, whose entries, variants and
 claims aside, hold here too. `Options` is what a person may choose: a field is an option of `fastformer reproduce`, as
@@ -74,12 +74,12 @@ class Scale:
 
     name: str
     says: str  # the reduction in words, for reports
-    seeds: int  # as many as the command does not say otherwise
+    seeds: int  # unless the command says otherwise
     preset: str | None = None  # other than the recipe's
-    rows: dict[str, int] = field(default_factory=dict)  # at most so many, by split
+    rows: dict[str, int] = field(default_factory=dict)  # at most this many, by split
     sample: dict[str, int] = field(default_factory=dict)  # by the paper's dataset: drawn before splitting
     settings: dict[str, Any] = field(default_factory=dict)  # of the task, other than the preset's
-    at_most: dict[str, int] = field(default_factory=dict)  # the same, where the preset has more
+    at_most: dict[str, int] = field(default_factory=dict)  # the same, if the preset has more
     own: dict[str, Any] = field(default_factory=dict)  # what only this study knows
 
 
@@ -91,7 +91,7 @@ class Variant:
     settings: dict[str, Any] = field(default_factory=dict)  # of the task, other than the preset's
     paper: dict[str, dict[str, Any]] = field(default_factory=dict)  # dataset -> score -> mean, or mean and deviation
     own_sizes: bool = False  # the sizes that a scale gives to models are not for it
-    needs_plm: bool = False  # left out where there is no pre-trained encoder
+    needs_plm: bool = False  # left out if there is no pre-trained encoder
     floor: str | None = None  # no model: what a model must beat
     average: str | None = None  # no runs of its own: an ensemble of those of this variant
 
@@ -116,7 +116,7 @@ class Claim:
     quote: str
     better: list[str]
     than: list[str]
-    similar: float = 0.0  # where it says so: at most so far below
+    similar: float = 0.0  # for "similar": at most this far below
     paper: list[str] = field(default_factory=list)  # the datasets it is about; none: all
 
 
@@ -145,7 +145,7 @@ class Recipe:
     predict: list[str] = field(default_factory=list)  # options of `fastformer predict`
     scores_at: list[str] = field(default_factory=lambda: ["test"])  # where metrics.json has them
     judged: list[str] = field(default_factory=list)  # the scores that claims are about; none: all
-    percent: bool = True  # scores are told times 100
+    percent: bool = True  # scores are shown times 100
     decimals: int = 2
     more: dict[str, list[str]] = field(default_factory=dict)  # further columns, and where metrics.json has them
     unit: str = "rows"

@@ -26,12 +26,12 @@ _SPLIT = re.compile(r"(?:.*[_-])?(?:(train)|(dev|valid|validation)|(test))", re.
 
 
 class Impressions(Examples):
-    """Lines of behaviors.tsv. Where validation is missing, the last by time of the training impressions validate."""
+    """Lines of behaviors.tsv. If validation is missing, the last by time of the training impressions validate."""
 
     validates_at_random = False
 
     def locate(self, dataset: Dataset) -> dict[str, str]:
-        """Train, test, and validation where both dev and test have labels."""
+        """Train, test, and validation if both dev and test have labels."""
         if dataset.source == "builtin":
             return {split: str(builtin_folder(called)) for split, called in (("train", "train"), ("test", "dev"))}
         if not Path(dataset.source).is_dir():
@@ -87,7 +87,7 @@ class Recommendation(Study):
         return mean_of_rows(metrics_of_each(answered_scores(answers), *_truth(test)))
 
     def runs_of(self, variant: Variant) -> range:
-        """As many as an ensemble has members, where one is made of it."""
+        """As many as an ensemble has members, if one is made of it."""
         averaged = any(one.average == variant.name for one in self.variants)
         return range(max(self.seeds, self.scale.own["ensemble"] if averaged else 0))
 

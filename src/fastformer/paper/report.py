@@ -1,4 +1,4 @@
-"""Reports in words: numbers with their deviation, the paper's beside them, what the paper says and whether it holds."""
+"""Reports as Markdown: numbers with deviations, the paper's beside them, and which of its claims hold."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -100,7 +100,7 @@ def _about(recipe: Recipe, dataset: dict[str, Any]) -> str:
 
 
 def _table(recipe: Recipe, dataset: dict[str, Any]) -> str:
-    """One row per variant: scores, the paper's where it has some, the best of each column in bold; costs."""
+    """One row per variant: scores, the paper's if it has some, the best of each column in bold; costs."""
     variants = dataset["variants"]
     columns: dict[str, dict[str, str]] = {}
     for score, title in recipe.scores.items():
@@ -126,7 +126,7 @@ def _printed(paper: Mapping[str, Any] | None, score: str) -> dict[str, Any] | No
 
 
 def _cells(spreads: Mapping[str, Any], decimals: int, bold: bool) -> dict[str, str]:
-    """Scores as the paper prints them, the best in bold where larger is better."""
+    """Scores as the paper prints them, the best in bold if larger is better."""
     means = [round(one["mean"], decimals) for one in spreads.values() if one]
     best = max(means, default=None) if bold else None
     cells = {name: number(one, decimals) for name, one in spreads.items()}

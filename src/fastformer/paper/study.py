@@ -82,7 +82,7 @@ class Study:
         return {}
 
     def other_rows(self, data: Prepared, grid: Grid, measured: dict[str, Metrics]) -> Iterator[tuple[str, Entry]]:
-        """Rows of a dataset's table that are no trained variants."""
+        """Rows of a dataset's table that are not trained variants."""
         return iter(())
 
     def entry(self, metrics: Sequence[Metrics], variant: Variant) -> Entry:
@@ -155,13 +155,13 @@ class Study:
         return {score: self.recipe.scores[score] for score in judged}
 
     def scores(self, metrics: Metrics) -> dict[str, float]:
-        """The test scores of a run, as they are told."""
+        """The test scores of a run, as they are shown."""
         found = at(metrics, self.recipe.scores_at)
         return {score: found[score] * self.factor for score in self.recipe.scores}
 
     @property
     def factor(self) -> int:
-        """What scores are multiplied with to be told."""
+        """The factor by which scores are multiplied to be shown."""
         return 100 if self.recipe.percent else 1
 
     def spreads(self, scores: Sequence[dict[str, float]]) -> Entry:
@@ -250,7 +250,7 @@ class Study:
         }
 
     def _say_missing(self, grid: Grid, count: int) -> None:
-        """Whoever waits for an exit code hears of runs that failed; the report has what there is."""
+        """Raise an error if runs failed, so that the exit code shows it; the report has the others."""
         if grid.failed:
             several = list(grid.failed.items())
             said = "; ".join(f"{name}: {why}" for name, why in several[:SHOWN_FAILURES])

@@ -73,7 +73,7 @@ class Summarization(Study):
     examples = Articles
 
     def settings(self, variant: Variant, data: Prepared, seed: int) -> TaskSettings:
-        """`documents_seen` settles the epochs: as many as have about so many documents in all, but not too many."""
+        """`documents_seen` settles the epochs: about that many documents in all of them, with an upper limit."""
         found = super().settings(variant, data, seed).with_options(language=data.about["language"])
         if (seen := self.scale.own.get("documents_seen")) is None:
             return found

@@ -1,6 +1,6 @@
 """Whether the paper's claims hold: paired differences over seeds, and a bootstrap over test rows.
 
-A claim says that one method is above another: Δ > 0, or Δ > -margin where it says "similar". Both are trained with the
+A claim says that one method is above another: Δ > 0, or Δ > -margin if it says "similar". Both are trained with the
 seeds s = 1 … n and scored on the same rows. With d_s the difference of their scores,
 
     D   = mean of d_s
@@ -9,9 +9,10 @@ seeds s = 1 … n and scored on the same rows. With d_s the difference of their 
 
 The 95% interval of Δ is D ± t(0.975, ν) SE. The claim is *confirmed* if all of it is on the claim's side, *refuted* if
 none of it is, else *not decided*; with one seed it is never decided. A claim about several pairs is confirmed if each
-is; it is refuted if one of them is at a level of 5% divided by their number, so that luck has no more chances.
+is; it is refuted if one of them is at a level of 5% divided by their number, so that more comparisons give chance no
+advantage.
 
-Runs that would decide: the smallest n for which the interval with these D, S² and V is on one side. Where V alone is
+Runs that would decide: the smallest n for which the interval with these D, S² and V is on one side. If V alone is
 too large no number of runs does, but more test rows would: V falls as their number grows.
 """
 

@@ -55,7 +55,7 @@ def _trained(task: "Task", record: dict, metrics: dict) -> str:
 
 
 def _columns(data: dict) -> str:
-    """Which columns of a table texts and labels were read from, where it has columns."""
+    """Which columns of a table texts and labels were read from, if it has columns."""
     roles = {"texts": data.get("texts_from"), "labels": data.get("labels_from")}
     said = [f"{role} from {' and '.join(f'`{one}`' for one in columns)}" for role, columns in roles.items() if columns]
     return f" It read {' and '.join(said)}." if said else ""

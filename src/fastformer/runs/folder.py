@@ -11,10 +11,10 @@
     model.onnx          in an export, in place of model.safetensors
     checkpoints/        only while training: what --resume continues from
 
-A run is written aside, all of it, and becomes the run by one rename; then its files move into place. So whatever
-happens, and wherever it does, there is an older run as it was or the new one: what a crash leaves to move, `open_run`
-moves (`finish_saving`). Whoever loads one while another takes its place loads again (`tasks.base.load_run`), so that
-the weights of one never meet the tokenizer of the other.
+A run is first written as a whole beside the old one, becomes the run by one rename, and then its files move into place.
+So after a crash at any moment there is either the old run or the new one: `open_run` moves what a crash left unmoved
+(`finish_saving`). If a run is replaced while it is loaded, it is loaded again (`tasks.base.load_run`), so that the
+weights of one run never meet the tokenizer of another.
 """
 
 import errno
@@ -68,7 +68,7 @@ _OPTIONAL = ("model.safetensors", MODEL_FILE, "generation_config.json")
 
 
 class InUse(UserError):
-    """Another command is writing to the folder: it will be done some time."""
+    """Another command is writing to the folder; it will finish."""
 
     exit_code = 75  # "temporary failure; try again later" among the codes of sysexits.h
 
@@ -93,7 +93,7 @@ class Run:
 
     @property
     def is_export(self) -> bool:
-        """Whether this is no trained run but what `fastformer export` made of one."""
+        """Whether this is an export, not a trained run."""
         return "export" in self.record
 
     def load_config(self, config_class: type[PreTrainedConfig] = FastformerConfig) -> PreTrainedConfig:
@@ -145,7 +145,7 @@ class Run:
             ) from error
 
     def load_metrics(self) -> dict[str, Any]:
-        """The results that were written when it was trained; none where others trained it."""
+        """The results that were written when it was trained; none if others trained it."""
         if not (self.folder / "metrics.json").is_file() and not (self.folder / RUN_FILE).is_file():
             return {}
         with self.loading():
@@ -167,7 +167,7 @@ def open_run(folder: str | Path) -> Run:
     if not folder.is_dir():
         folder = _brought_along(str(folder))
     finish_saving(folder)
-    mark = mark_of(folder)  # before it is read: whoever comes in between is noticed
+    mark = mark_of(folder)  # before it is read, so that a replacement meanwhile is noticed
     try:
         record = read_record(folder)
     except FileNotFoundError:
@@ -227,7 +227,7 @@ def _check_generation(settings: GenerationConfig, path: Path, tokens: int) -> No
 
 
 def _check_finite(model: PreTrainedModel) -> None:
-    """Refuse weights that are no numbers, before they answer."""
+    """Refuse weights that are not finite numbers."""
     for name, weight in model.state_dict().items():
         if weight.is_floating_point() and not torch.isfinite(weight).all():
             raise ValueError(f"{name} in model.safetensors has numbers that are not finite")
@@ -353,7 +353,7 @@ def what_is_missing(checkpoint: Path) -> str | None:
     """A file without which a checkpoint cannot be continued to the same weights; None if all are there."""
     if not _holds(checkpoint / "trainer_state.json", "best_model_checkpoint"):  # the trainer writes it last
         return "trainer_state.json"
-    states = [path.name for path in checkpoint.glob("rng_state*.pth")]  # of each process, where there were several
+    states = [path.name for path in checkpoint.glob("rng_state*.pth")]  # of each process, if there were several
     parts = ("model.safetensors", "optimizer.pt", "scheduler.pt", *(states or ["rng_state.pth"]))
     missing = (name for name in parts if not (checkpoint / name).is_file() or not (checkpoint / name).stat().st_size)
     return next(missing, None)
@@ -383,7 +383,7 @@ def unharmed(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def locked(folder: Path, wait: bool) -> Iterator[None]:
-    """Wait for a folder that another process writes to, or refuse it; where the system has no such locks, go on."""
+    """Wait for a folder that another process writes to, or refuse it; if the system has no such locks, go on."""
     try:
         import fcntl
 
@@ -425,7 +425,7 @@ def save_run(
 
 
 def _in_half_where_exact(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors whose numbers are all half-precision numbers, stored as such; whoever loads them has the same numbers."""
+    """Tensors whose numbers are all exact in half precision, stored so; loading them gives the same numbers."""
     halves: dict[int, Tensor] = {}  # by their place in memory: tied weights stay one tensor
     kept = dict(weights)
     for name, weight in weights.items():
@@ -477,7 +477,7 @@ def writing_run(folder: Path, record: dict[str, Any]) -> Iterator[Path]:
 
 
 def finish_saving(folder: Path) -> None:
-    """Move the files of a complete run into place, as far as whoever saved it has not: it may have been killed."""
+    """Move those files of a complete run into place that its writer, perhaps killed, has not moved."""
     complete = folder / COMPLETE
     if not complete.is_dir():
         return

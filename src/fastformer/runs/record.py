@@ -1,4 +1,4 @@
-"""The JSON files of a run folder: read, and run.json held to what it may say, once and here.
+"""The JSON files of a run folder: read, and run.json checked, in this one place.
 
 A folder may be damaged, or come from a stranger. What is wrong with it is one line that names the file and the field.
 Nothing here imports PyTorch: an export is opened without it.
@@ -29,7 +29,7 @@ COMMON: dict[str, Any] = {
 
 
 def mark_of(folder: Path) -> Mark | None:
-    """What tells the run in a folder from the one that replaces it; None where there is no run.json."""
+    """What tells the run in a folder from the one that replaces it; None if there is no run.json."""
     try:
         found = (folder / RUN_FILE).stat()
     except OSError:

@@ -114,7 +114,7 @@ def note_seconds(checkpoints: Path, seconds: float) -> None:
 
 
 def _check_same_settings(checkpoints: Path, settings: dict[str, Any]) -> None:
-    """Resuming with other settings would be neither run."""
+    """Refuse to resume with other settings: the result would be neither of the two runs."""
     before = read_object(checkpoints / CHECKPOINT_MARK, _ANEW)
     now = json.loads(json.dumps({"fastformer": __version__, **settings}))
     trained = before.pop("training", None)

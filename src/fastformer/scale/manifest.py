@@ -5,8 +5,8 @@ The first line says what was asked: verb, run, options. Then every file has a li
     {"input": "a.csv", "bytes": 5310, "checksum": "…", "changed": "…", "output": "a.csv", "output_bytes": 9120,
      "output_checksum": "…", "rows": 60, "seconds": 0.8, "notes": []}
 
-or `{"input": "b.csv", "error": "…"}`. A line is written when the output is in place, so whatever is killed and
-whenever, the manifest says nothing that is not so: an output without its line is made again.
+or `{"input": "b.csv", "error": "…"}`. A line is written when the output is in place. So whenever a process is killed,
+the manifest is true: an output without its line is made again.
 """
 
 import json
@@ -73,7 +73,7 @@ class Manifest:
     def left(self, shards: list[Shard]) -> list[Shard]:
         """The files that are still to do: their output is missing, or they have changed since.
 
-        What has another date and the same size may be the same after all: whoever reads it looks at its checksum.
+        A file with another date and the same size may still be the same: its checksum decides.
         """
         found = []
         for shard in shards:

@@ -20,7 +20,7 @@ from fastformer.surroundings.progress import say
 
 TRIES = 4  # of a file whose actor died: nodes come and go
 ANSWER = 10.0  # seconds for a cluster to answer at its address
-WAIT = 30.0  # seconds after which it is said that nobody works
+WAIT = 30.0  # seconds after which a message says that no actor works yet
 
 
 class _Actor:
@@ -78,14 +78,14 @@ def _join(ray: Any, address: str | None, workers: int) -> None:
             reason = " ".join(str(error).split())[:200]
             raise UserError(f"--address {address}: no Ray cluster answers there ({reason}); check it") from error
         return
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # what runs here tells nobody
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage statistics are sent
     os.environ.setdefault("RAY_worker_niceness", "0")  # its processes would step back for all others
     # Logical CPUs: Ray needs some for itself, and with none left it waits for ever.
     ray.init(address="local", num_cpus=workers + 1, include_dashboard=False, **quiet)
 
 
 def _check_answers(address: str) -> None:
-    """Fail where nobody answers: Ray itself would try for minutes. A name such as `auto` is left to Ray."""
+    """Fail if nobody answers: Ray itself would try for minutes. A name such as `auto` is left to Ray."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if port.isdigit():
         socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER).close()

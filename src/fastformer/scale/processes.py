@@ -1,4 +1,4 @@
-"""The engine without an engine: processes of this machine, one core each.
+"""The default engine: processes of this machine, one core each.
 
 Each process loads the run once and is given one file after the other. One that is killed is replaced and its file given
 to another; the processes end with the one that started them.
@@ -87,7 +87,7 @@ def _in_processes(job: Job, shards: Sequence[Shard], workers: int) -> Generator[
                 if member.shard is None:
                     _dismiss({connection: team.pop(connection)})
                 else:
-                    with suppress(OSError):  # it was killed: it will be heard of
+                    with suppress(OSError):  # it was killed: `wait` will report it
                         connection.send(member.shard)
                 if isinstance(told, Outcome):
                     killed = 0
@@ -126,7 +126,7 @@ def _serve(connection: Connection, job: Job) -> None:
 
 
 def _end_with_parent() -> None:
-    """Work that nobody waits for is not finished: whoever asks again has it done."""
+    """End this process if its parent is gone: nobody waits for its work, and the same command does it again."""
     if (parent := multiprocessing.parent_process()) is not None:
         parent.join()
         os._exit(1)

@@ -29,7 +29,7 @@ OPTIONS_OF = {"predict": "predicting", "evaluate": "evaluating"}  # what a task'
 PLACE = ("device", "dtype")
 READING = ("text_column", "label_column", "separator", "header", "format", "keep", "keep_all", *PLACE)
 DEFAULTS = {"keep": (), "keep_all": False}  # given or not, the same is asked
-SHOWN = 10  # lines of what is said of files; the rest is in the manifest
+SHOWN = 10  # lines of messages about files; the rest is in the manifest
 _WEIGHTS = (".json", ".safetensors", ".onnx", ".data", ".parquet")  # what answers depend on, of a run's files
 _RESULTS = "metrics.json"
 
@@ -58,12 +58,12 @@ def score_files(
     show_progress: bool = True,
     **options: Any,
 ) -> Scored:
-    """Answer every file of `source` to a file of its own in `output`; asked again, do what is missing or has changed.
+    """Answer every file of `source` to a file of its own in `output`; called again, do what is missing or has changed.
 
     `verb` is `predict`, `embed` or `evaluate`, and `options` are those of the verb for one file. A file that cannot be
-    answered is said, the others are answered, and in the end there is an error; `strict` stops at the first. Without an
-    `engine`, `workers` processes of this machine share the files. In a script of your own, call it below
-    `if __name__ == "__main__":`, as Python asks of whoever starts processes.
+    answered is reported, the others are answered, and at the end there is an error; `strict` stops at the first.
+    Without an `engine`, `workers` processes of this machine share the files. In a script of your own, call it below `if
+    __name__ == "__main__":`, as Python requires of programs that start processes.
     """
     run = run if isinstance(run, Run) else open_run(run)
     options = {name: value for name, value in options.items() if value is not None and value != DEFAULTS.get(name)}
@@ -91,7 +91,7 @@ def score_files(
                     f"stopped; {how_many(done, 'files', 'are', len(shards))} done, and the same command continues"
                 ) from None
             finally:
-                outcomes.close()  # ends whoever is still at work
+                outcomes.close()  # ends workers that are still at work
                 manifest.close()
     if bad:
         listed = ", ".join(bad[:3]) + (", …" if len(bad) > 3 else "")
@@ -171,12 +171,12 @@ def _watch(outcomes: Generator[Outcome], manifest: Manifest, advance: Any, stric
 
 
 def _named(entry: dict[str, Any]) -> list[str]:
-    """What was said of a file, with its name."""
+    """The messages about a file, with its name."""
     return [note if entry["input"] in note else f"{entry['input']}: {note}" for note in entry.get("notes", ())]
 
 
 def _means(entries: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Scores over all files, each by its rows, where every file has them."""
+    """Scores over all files, each by its rows, if every file has them."""
     counted = [(entry["rows"] or 0, entry.get("scores") or {}) for entry in entries]
     total = sum(rows for rows, _ in counted)
     names = [name for name in counted[0][1] if all(name in scores for _, scores in counted)] if total else []

@@ -1,7 +1,7 @@
 """Which files a command is about, and where the answers to each go.
 
 A source is a folder, all of whose files are read, a pattern such as `data/*/part-*.parquet`, or a file. Source and
-output may be anywhere that fsspec reaches: `s3://bucket/texts`, with s3fs installed. Here and there, a file is told by
+output may be anywhere that fsspec reaches: `s3://bucket/texts`, with s3fs installed. A file is identified by
 its path below the folder that all files have in common, and so is its output.
 """
 

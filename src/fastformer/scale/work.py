@@ -146,7 +146,7 @@ def _bring(output: Path, target: Place) -> None:
 @contextmanager
 def one_thread() -> Iterator[None]:
     """One thread for everything in this process, and in those that it starts: cores are shared out by files."""
-    torch: Any = sys.modules.get("torch")  # where nobody has imported it, the environment is enough
+    torch: Any = sys.modules.get("torch")  # if nobody has imported it, the environment is enough
     before, threads = {name: os.environ.get(name) for name in _ONE_THREAD}, torch and torch.get_num_threads()
     os.environ.update(_ONE_THREAD)
     if torch:

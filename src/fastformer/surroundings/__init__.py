@@ -1,1 +1,1 @@
-"""What the program meets around it: files, the machine, and the person who watches: progress, tables, plots."""
+"""The surroundings of the program: files, the machine, other processes; progress, tables and plots for people."""

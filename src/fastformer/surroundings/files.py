@@ -63,7 +63,7 @@ SUMS = "sums.json"  # of a folder that is kept
 
 
 def write_sums(folder: Path) -> None:
-    """Leave the sums of all files of a folder of the cache in it: who reads it later knows if they are as written."""
+    """Write the checksums of all files of a cache folder into it, so that a reader can tell whether they are intact."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     write_json(folder / SUMS, {path.relative_to(folder).as_posix(): _sum(path) for path in files})
 
@@ -83,7 +83,7 @@ def _sum(path: Path) -> str:
 
 
 def check_apart(output: Any, *sources: Any) -> None:
-    """Refuse to write results over the file that they are made from. What is no path is passed over."""
+    """Refuse to write results over the file that they are made from. Arguments that are not paths are ignored."""
     if not isinstance(output, str | Path) or not os.path.isfile(output):
         return
     paths = (path for path in sources if isinstance(path, str | Path) and os.path.exists(path))
@@ -131,7 +131,7 @@ def writing_text(path: str | Path) -> Iterator[TextIO]:
 
 @contextmanager
 def explain_full_disk(place: Path) -> Iterator[None]:
-    """Turn the many faces of a full disk into one clear line."""
+    """Turn the various errors of a full disk into one clear line."""
     try:
         yield
     except (OSError, SafetensorError, RuntimeError) as error:

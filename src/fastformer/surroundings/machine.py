@@ -27,7 +27,7 @@ _KEPT_KERNELS = "16"
 
 RELEASE_SECONDS = 30
 _last_release = time.monotonic()
-_counting, _inside, _threads = threading.Lock(), 0, 0  # who is in `in_threads`, and the number to put back
+_counting, _inside, _threads = threading.Lock(), 0, 0  # how many callers are in `in_threads`, and the number to restore
 
 
 def tune() -> None:
@@ -65,7 +65,7 @@ def in_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> lis
     """`function` of every item, in order, on as many threads as torch has, each with one core to itself.
 
     Work that falls into many equal parts goes faster so than part by part on all cores: there, every small operation
-    ends with a wait for the slowest core, and where something else has one of the cores that wait never ends.
+    ends with a wait for the slowest core, and if something else has one of the cores that wait never ends.
     """
     threads = torch.get_num_threads()
     if threads == 1 or len(items) < 2:
@@ -77,7 +77,7 @@ def in_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> lis
 
 @contextmanager
 def on_one_core() -> Iterator[None]:
-    """Small work: cores that wait for each other at every operation take longer than one alone, and much longer where
+    """Small work: cores that wait for each other at every operation take longer than one alone, and much longer if
     something else has one of them."""
     if torch.get_num_threads() == 1:
         yield
@@ -139,7 +139,7 @@ def _glibc() -> ctypes.CDLL | None:
 def forget_peak_memory() -> None:
     """Measure peaks from here on: what was done before, and the freed memory that we keep of it, does not count.
 
-    Where the system cannot forget (macOS), the peak stays that of the whole process.
+    If the system cannot forget (macOS), the peak stays that of the whole process.
     """
     if (library := _glibc()) is not None:
         library.malloc_trim(0)
@@ -148,7 +148,7 @@ def forget_peak_memory() -> None:
 
 
 def resident_memory() -> int | None:
-    """Bytes that this process holds; the most it ever held where there is no /proc; None where no system tells."""
+    """Bytes that this process holds; the most it ever held if there is no /proc; None if the system does not say."""
     return _status("VmRSS")
 
 
@@ -158,7 +158,7 @@ def peak_memory() -> int | None:
 
 
 def peak_memory_beyond(before: int | None) -> int | None:
-    """By how much `peak_memory` exceeds `before`, a number of bytes; None where no system tells."""
+    """By how much `peak_memory` exceeds `before`, a number of bytes; None if the system does not say."""
     peak = peak_memory()
     return None if peak is None or before is None else peak - before
 

@@ -27,7 +27,7 @@ _listener: list[str] | None = None
 
 
 def say(message: str) -> None:
-    """Print one line for the person who waits; of several processes the first one speaks."""
+    """Print one line for the user; of several processes only the first one prints."""
     if _listener is not None:
         _listener.append(message)
         return
@@ -38,7 +38,7 @@ def say(message: str) -> None:
 
 @contextmanager
 def heard() -> Iterator[list[str]]:
-    """What this process says meanwhile, which is then not printed: whoever waits looks at somebody else's screen."""
+    """Collect the messages of this process instead of printing them: the user looks at another process' screen."""
     global _listener
     before, _listener = _listener, []
     try:
@@ -51,7 +51,7 @@ _SINGULAR = {"were": "was", "are": "is", "have": "has"}
 
 
 def how_many(number: int, things: str, verb: str = "", total: int | None = None) -> str:
-    """A number with the noun and verb that fit it: `1 text was`, `2 texts were`, `1 of 4 texts was`.
+    """A number with a noun and a verb that agree with it: `1 text was`, `2 texts were`, `1 of 4 texts was`.
 
     `things` begins with a plural in s, and `verb` is a plural too.
     """
@@ -84,7 +84,7 @@ def quiet_libraries() -> Iterator[None]:
 def progress_bar(title: str, total: int | None = None, show: bool = True) -> Iterator[Callable[..., None]]:
     """A bar for one piece of work: `with progress_bar("Reading") as advance: advance(10)`.
 
-    `advance(count, note="…")` moves the bar and may change the note behind it. Without `total` it counts. Where there
+    `advance(count, note="…")` moves the bar and may change the note after it. Without `total` it counts. If there
     is no terminal, as in a log, there is a line now and then instead. Of several processes the first one shows it.
     """
     show = show and ranks.speaks()

@@ -1,8 +1,8 @@
 """The processes that a launcher, `torchrun` or `accelerate launch`, started beside this one to train one model.
 
-Process 0, the first, reads, encodes and writes; the others wait for it and read what it wrote. Whatever fails in one of
-them fails in all, and is said once. Everything here is a plain call where there is one process, and imports PyTorch
-only where there are several.
+Process 0, the first, reads, encodes and writes; the others wait for it and read what it wrote. If one of them fails,
+all fail, and the reason is printed once. Everything here is a plain call if there is one process, and imports PyTorch
+only if there are several.
 """
 
 import os
@@ -37,7 +37,7 @@ class Elsewhere(UserError):
 
 
 def rank() -> int:
-    """The number of this process among those that train together; 0 where it works alone."""
+    """The number of this process among those that train together; 0 if it works alone."""
     return int(os.environ["RANK"]) if _joined else 0
 
 
@@ -47,12 +47,12 @@ def is_first() -> bool:
 
 
 def speaks() -> bool:
-    """Whether people are told what this process has to say: of all that were launched together, the first does."""
+    """Whether this process prints messages: of all that were launched together only the first does."""
     return int(os.environ.get("WORLD_SIZE", 1)) == 1 or int(os.environ.get("RANK", 0)) == 0
 
 
 def size() -> int:
-    """How many processes train together; one where this one works alone."""
+    """How many processes train together; one if this one works alone."""
     if not _joined:
         return 1
     import torch.distributed as dist
@@ -94,7 +94,7 @@ def alone() -> Iterator[None]:
 
 
 def first(function: Callable[[], Result], share: bool = True) -> Result:
-    """What `function()` gives in the first process, alone; the others wait, and have it too unless told otherwise."""
+    """What `function()` gives in the first process, alone; the others wait, and get it too unless `share` is off."""
     if size() == 1:
         return function()
     if not is_first():
@@ -111,7 +111,7 @@ def first(function: Callable[[], Result], share: bool = True) -> Result:
 
 @contextmanager
 def after_first() -> Iterator[None]:
-    """The first process goes through the block, then the others do; where one fails, all do."""
+    """The first process goes through the block, then the others do; if one fails, all do."""
     if size() == 1:
         yield
         return
@@ -172,7 +172,7 @@ def is_loss_of_another(error: BaseException) -> bool:
 
 
 def lost() -> Interrupted:
-    """What is said when another process is gone."""
+    """The error for a lost process."""
     return Interrupted("another process of this training has ended; run the same command with --resume to continue")
 
 

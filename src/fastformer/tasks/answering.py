@@ -1,7 +1,7 @@
-"""Answering: what `predict` does once there is a predictor, for every task, and without importing PyTorch.
+"""Answering: what `predict` does with a predictor of any task, without importing PyTorch.
 
 An export needs neither PyTorch nor transformers, whose imports take longer than most answers. `predict` here asks the
-task for a light predictor of it, and falls back to `verbs.predict` where there is none.
+task for a light predictor of it, and falls back to `verbs.predict` if there is none.
 """
 
 import importlib
@@ -47,7 +47,7 @@ def predict(
     show_progress: bool = True,
     **options: Any,
 ) -> int:
-    """`verbs.predict`, without PyTorch where the run can do without."""
+    """`verbs.predict`, without PyTorch if the run can do without."""
     given: dict[str, Any] = {"text_column": text_column, "separator": separator, "header": header, "strict": strict}
     texts: dict[str, Any] = {"document": document, "text": text, "show_progress": show_progress}
     usual = device in ("auto", "cpu") and dtype in ("auto", "float32")
@@ -74,20 +74,20 @@ def predict(
 
 
 def light_predictor(run: Predictor | str | Path) -> LightPredictor | None:
-    """A predictor of an export that needs neither PyTorch nor transformers; None where there is none."""
+    """A predictor of an export that needs neither PyTorch nor transformers; None if there is none."""
     if isinstance(run, Predictor):
         return run if isinstance(run, LightPredictor) else None
     mark = mark_of(Path(run))
     try:
         record = read_record(Path(run))
         light = declared()[record["task"]].light if "export" in record else None
-    except (OSError, UserError, KeyError):  # whoever opens it next says what is wrong
+    except (OSError, UserError, KeyError):  # the regular way to open it reports what is wrong
         return None
     if light is None:
         return None
     module, _, name = light.partition(":")
     predictor = getattr(importlib.import_module(module), name).open(Path(run), record)
-    if predictor is None or is_replaced(Path(run), mark):  # whoever opens it next waits for what replaces it
+    if predictor is None or is_replaced(Path(run), mark):  # the regular way to open it waits for what replaces it
         return None
     predictor.folder = Path(run)
     return predictor
@@ -160,7 +160,7 @@ def answer_all(
 
 
 def _finite(answers: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The answers, as long as their numbers are numbers: NaN is no answer, and no JSON."""
+    """The answers, as long as their numbers are finite: NaN is not an answer, and not JSON."""
     for answer in answers:
         for value in answer.values():
             numbers = value.values() if isinstance(value, dict) else value if isinstance(value, list) else (value,)
@@ -180,7 +180,7 @@ def _check_is_no_text(source: Any, task: Declaration) -> None:
 def _given_texts(
     task: Declaration, source: Any, document: str | Path | None, text: str | None
 ) -> TextFiles | list[str]:
-    """Documents, or a text that was given itself."""
+    """Documents, or a text from the command line."""
     if not task.reads_texts:
         what = "--text" if document is None else "--document"
         raise UserError(f"{what}: an example of {task.name} is more than a text; give a file of examples")
@@ -212,7 +212,7 @@ def options_for(task: str, verb: str, given: Mapping[str, Any]) -> Any:
     known = options_of(kind)
     for name, value in given.items():
         if value is not None and name not in known:
-            raise UserError(f"--{name.replace('_', '-')}: a run of {task} does not use it; leave it out")
+            raise UserError(f"--{name.replace('_', '-')}: a run of {task} has no use for it; leave it out")
     return options_given(kind, {name: value for name, value in given.items() if name in known})
 
 
@@ -226,7 +226,7 @@ def settings_with(predictor: Predictor, **given: Any) -> TaskSettings:
 
 
 def _batched(answers: Iterator[Any]) -> Iterator[list[Any]]:
-    """Some answers at a time; those that are there where standard input pauses, so that nobody waits for them."""
+    """Some answers at a time; fewer if standard input pauses, so that nobody waits for them."""
     some: list[Any] = []
     for answer in answers:
         some.append(answer)
@@ -238,6 +238,6 @@ def _batched(answers: Iterator[Any]) -> Iterator[list[Any]]:
 
 
 def say_notes(predictor: Predictor) -> None:
-    """What is said once all is answered."""
+    """Print the predictor's notes, once all is answered."""
     for note in predictor.notes():
         say(note)

@@ -1,7 +1,7 @@
-"""The contract of a task: what a task says of itself, and what everything else is built on.
+"""The contract of a task: what a task declares about itself, and what everything else is built on.
 
-A task is a folder with two doors. `declaration.py` says what it is called, what can be set, and what the command line
-tells of it; it imports nothing heavy, so that `--help` is there at once. `task.py` has the `Task`, which reads, encodes
+A task is a folder with two main files. `declaration.py` has its name, its settings, and what the command line says
+about it; it imports nothing heavy, so that `--help` answers at once. `task.py` has the `Task`, which reads, encodes
 and builds, and its `Predictor`, a trained model that answers. Settings, fitting, resuming, run folders, cards, the
 command line and scoring are written once, for all tasks (`engine`, `tasks/verbs.py`, `cli`).
 
@@ -55,7 +55,7 @@ class NoOptions:
 
 @dataclass(frozen=True)
 class Declaration:
-    """What is known of a task before it does anything."""
+    """What a task declares about itself, without importing it."""
 
     name: str  # the verb `train NAME`, and run.json["task"]
     help: str  # of that verb, in Markdown; its first line stands in the list of tasks
@@ -63,7 +63,7 @@ class Declaration:
     task: str  # where the task is: `package.module:Class`
     presets_file: Path
     data_help: str  # what --train may be
-    held_out: str  # what the epoch is chosen on where no --validation is given
+    held_out: str  # what the epoch is chosen on if no --validation is given
     test_help: str | None = "Data that is only scored, at the end."  # None: nothing can be given
     sources: Mapping[str, str] = field(default_factory=dict)  # further data of a training, and the help of its option
     many_files: bool = False  # --train may be given several times
@@ -76,7 +76,7 @@ class Declaration:
     embed_help: str = ""  # what a vector is of
     architectures: Sequence[str] = ()  # models that `save_pretrained` leaves in a folder, and that are runs of it
     light: str | None = None  # where a `LightPredictor` of its exports is: `package.module:Class`
-    reads_texts: bool = False  # an example is one text: `predict` takes documents, and a text itself
+    reads_texts: bool = False  # an example is one text: `predict` takes --document and --text
     short_names: Mapping[str, str] = field(default_factory=dict)  # of scores, for a table of 80 characters
     record: Mapping[str, Any] = field(default_factory=dict)  # further entries of run.json, and their types
 
@@ -108,7 +108,7 @@ def declared() -> dict[str, Declaration]:
 
 
 def get_declaration(name: str) -> Declaration:
-    """What the task called `name` says of itself."""
+    """The declaration of the task called `name`."""
     known = declared()
     if name not in known:
         raise UserError(unknown("task", name, known))
@@ -121,9 +121,9 @@ def get_task(name: str) -> "Task":
 
 
 def load_run(run: "Run") -> "Predictor":
-    """A run, ready to answer; whatever a damaged folder makes a library say is one line.
+    """A run, ready to answer; a damaged folder is an error of one line, whatever a library raises.
 
-    One that another run replaces in the meantime is loaded again: its files may be of both.
+    If another run replaces it meanwhile, it is loaded again: its files may be of both.
     """
     from fastformer.runs.folder import InUse, open_run
 
@@ -156,7 +156,7 @@ class Parts(Generic[Settings]):
     validation: Any
     collate: Callable
     score: str  # picks the epoch; larger is better
-    scores: Sequence[str]  # what people are told, the one on the progress bar first
+    scores: Sequence[str]  # what people see, the one on the progress bar first
     fingerprint: Mapping[str, Sequence["np.ndarray"]]  # training on other data cannot be resumed
     rows: dict[str, int]
     compute_metrics: Callable | None = None
@@ -174,7 +174,7 @@ class Card:
     usage: str  # Markdown: how to use it
     tags: Sequence[str] = ()
     pipeline_tag: str | None = None
-    notes: Sequence[str] = ()  # sentences behind "Trained on …"
+    notes: Sequence[str] = ()  # sentences after "Trained on …"
     scores: str | None = None  # Markdown, in place of the table of scores
 
 
@@ -194,7 +194,7 @@ class Service:
 
     `request` is a dataclass of `option` fields (`engine/settings.py`), which are the fields of the request's body. The
     answer is made of what JSON has. A service that `streams` is called with a second argument, a function that takes
-    what there is so far, and raises where nobody waits for it any more.
+    what there is so far, and raises if nobody waits for it any more.
     """
 
     name: str
@@ -211,9 +211,9 @@ OwnParts = TypeVar("OwnParts", bound=Parts)
 
 
 class Task(ABC, Generic[Settings, OwnParts]):
-    """What a task must give, with the types of its settings and its parts. `declaration` is what it says of itself."""
+    """What a task must give, with the types of its settings and its parts. `declaration` is its declaration."""
 
-    show = False  # progress of reading, where that takes long
+    show = False  # progress of reading, if that takes long
 
     def __init__(self, declaration: Declaration):
         self.declaration = declaration
@@ -224,7 +224,7 @@ class Task(ABC, Generic[Settings, OwnParts]):
         return self.declaration.name
 
     def settings(self, preset: str | Settings = "default", **given: Any) -> Settings:
-        """The settings of a preset, or settings of one's own, with what is given (not None), checked."""
+        """The settings of a preset, or these settings, changed by what else is given (not None), checked."""
         if not isinstance(preset, str):
             return self.check(preset.with_options(**given))
         settings: Any = self.declaration.presets.get_settings(preset, **given)  # as the declaration says
@@ -240,17 +240,17 @@ class Task(ABC, Generic[Settings, OwnParts]):
     ) -> Iterable[Any]:
         """Examples of a source, which can be read more than once; a wrong file or column fails here.
 
-        A source is what the command line takes, or a list of dictionaries. Examples that are no dictionaries
-        themselves have `with_fields` (`data/keeping.py`), so that answers can carry fields of the input along.
+        A source is what the command line takes, or a list of dictionaries. Examples that are not dictionaries
+        themselves have `with_fields` (`data/keeping.py`), so that fields of the input can be copied to the answers.
         """
 
     def same(self, examples: Any) -> Iterable[Hashable]:
-        """What examples are told apart by, to find those that are in two sources; by default they are themselves."""
+        """A key that equal examples share, to find those that are in two sources; by default the example itself."""
         return (example if isinstance(example, Hashable) else repr(example) for example in examples)
 
     @abstractmethod
     def encode(self, data: Mapping[str, Any], settings: Settings, workspace: "Workspace") -> OwnParts:
-        """What to train on. `data` has `train`, and where they are given `validation`, `test` and further sources."""
+        """What to train on. `data` has `train`, and if they are given `validation`, `test` and further sources."""
 
     @abstractmethod
     def build(self, parts: OwnParts, workspace: "Workspace") -> "PreTrainedModel":
@@ -307,7 +307,7 @@ class Task(ABC, Generic[Settings, OwnParts]):
 class Predictor(ABC, Generic[Settings]):
     """A trained model that answers: what Python, `predict`, a server and a cluster's worker hold.
 
-    Examples are what the task's `read` gives, or dictionaries, or where one text is all there is, strings. Answers
+    Examples are what the task's `read` gives, or dictionaries, or if one text is all there is, strings. Answers
     come in their order, and do not depend on each other.
     """
 
@@ -320,7 +320,7 @@ class Predictor(ABC, Generic[Settings]):
         self.model, self.tokenizer, self.settings = trained.model, trained.tokenizer, trained.settings
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """To other processes and machines a loaded run goes by its path; one that was never saved goes whole."""
+        """Pickle a loaded run as its path; a model that was never saved is pickled whole."""
         from fastformer.tasks.verbs import load_once
 
         run = self.trained.run
@@ -345,11 +345,11 @@ class Predictor(ABC, Generic[Settings]):
         return self.model.config.hidden_size
 
     def vector_ids(self, examples: Iterable[Any]) -> list[str] | None:
-        """Whose vectors they are, where examples have names."""
+        """Whose vectors they are, if examples have names."""
         return None
 
     def example(self, text: str) -> Any:
-        """A text as an example for `predict`; who needs more than a text refuses it."""
+        """A text as an example for `predict`; a task that needs more than a text refuses it."""
         return {"text": text}
 
     def sample(self) -> Any:
@@ -357,7 +357,7 @@ class Predictor(ABC, Generic[Settings]):
         return "What a wonderful day it was: we walked along the river, and nobody was in a hurry."
 
     def services(self, keep: Path) -> Sequence[Service]:
-        """What it does for whoever asks a server, beside `predict` and `vectors`; by default nothing.
+        """What a server offers beside `predict` and `vectors`; by default nothing.
 
         `keep` is a folder for what must be there again when the server is started anew.
         """
@@ -368,7 +368,7 @@ class Predictor(ABC, Generic[Settings]):
         """Scores on labelled examples."""
 
     def exportable(self) -> "PreTrainedModel":
-        """What `fastformer export` writes. Who gives one also has `compare`, which scores several forms of it."""
+        """What `fastformer export` writes. A predictor that has this also has `compare`, which scores several forms."""
         raise UserError(f"{self.trained.name}: a run of {self.trained.record['task']} cannot be exported")
 
     def compare(self, models: Mapping[str, Any], examples: Iterable[Any]) -> dict[str, dict[str, float]]:
@@ -376,13 +376,13 @@ class Predictor(ABC, Generic[Settings]):
         raise NotImplementedError
 
     def notes(self) -> Iterator[str]:
-        """What should be said once all is answered: that texts were cut, for example. Asked again, it is new."""
+        """Messages once all is answered, such as that texts were cut. Each call reports what is new since the last."""
         return iter(())
 
     def line(self, answer: dict[str, Any]) -> str:
-        """An answer as a line of text: JSON. Fields that it carries along may be of types that JSON has not.
+        """An answer as a line of text: JSON. Copied fields may have types that JSON lacks.
 
-        A number that is none, NaN, becomes null there.
+        NaN becomes null.
         """
         try:
             return _JSON.encode(answer)
@@ -403,7 +403,7 @@ class LightPredictor(Predictor[Settings]):
         self._task, self.settings = task, settings
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """To other processes and machines it goes by its path."""
+        """Pickle it as its path."""
         from fastformer.tasks.answering import light_predictor
 
         return light_predictor, (str(self.folder.resolve()),)
@@ -416,7 +416,7 @@ class LightPredictor(Predictor[Settings]):
     @classmethod
     @abstractmethod
     def open(cls, folder: Path, record: dict[str, Any]) -> "LightPredictor | None":
-        """The predictor of an export; None where this one needs the other libraries after all."""
+        """The predictor of an export; None if this one needs the other libraries after all."""
 
     @abstractmethod
     def read(self, source: Any, settings: Settings, format: Any = None) -> Iterable[Any]:

@@ -68,7 +68,7 @@ class TableSettings(TaskSettings):
     def having_read(self, data: Mapping[str, Any], show: bool) -> Self:
         """A copy that knows which columns the training data was read from; a line says it, if asked to `show`.
 
-        Columns of other data are said only where they are others.
+        For other data a line says so only if the columns differ.
         """
         from fastformer.surroundings.progress import say
 
@@ -85,7 +85,7 @@ def _same_columns(these: Mapping[str, Any], those: Mapping[str, Any]) -> bool:
 
 
 def say_other_columns(settings: TableSettings, part: Any, show: bool) -> None:
-    """Say which columns are read where they are not those of the training."""
+    """Say which columns are read if they are not those of the training."""
     from fastformer.surroundings.progress import say
 
     trained = {"texts": settings.texts_from, "labels": settings.labels_from}
@@ -103,7 +103,7 @@ class TextSettings(TableSettings):
     max_length: int = option(MEMORY_TOKENS, MAX_LENGTH_HELP, least=1, most=MEMORY_TOKENS)
     vocab_size: int = 30_000
     min_frequency: int = 2
-    crop: int | None = None  # train on so many tokens in a row of a longer text, from another place in every epoch
+    crop: int | None = None  # train on this many consecutive tokens of a longer text, from another place in every epoch
     passes: int = 1  # over the training data, per epoch, that is, between two looks at the held-out texts
 
     def for_size(self, texts: int, tokens: int) -> Self:

@@ -1,4 +1,4 @@
-"""The verbs, once for all tasks: train, evaluate, predict and embed, on sources and run folders."""
+"""The commands train, evaluate, predict and embed, once for all tasks, on sources and run folders."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -42,7 +42,7 @@ def train(
     """Train a task on its data and leave a run folder; return its metrics.
 
     Without `validation` a part of `train` chooses the epoch. `test` is only scored, at the end, when the model is safe.
-    `given` are settings of the task and its further sources; `preset` is a name, or settings of one's own. Processes
+    `given` are settings of the task and its further sources; `preset` is a name, or settings. Processes
     that a launcher started train one model together. `device` and `dtype` are those of `engine/devices.py`.
     """
     with ranks.joined(), ExitStack() as held:
@@ -189,7 +189,7 @@ def evaluate(
     """Score a run on labelled data; options are those of `score`."""
     run = _opened(run)
     own = {name: value for name, value in options.items() if name not in _OF_READING}
-    options_for(run.task, "evaluating", own)  # a wrong one is told before the model is loaded
+    options_for(run.task, "evaluating", own)  # a wrong one is reported before the model is loaded
     predictor = load(run, show_progress, device=device, dtype=dtype)
     trained_on = predictor.trained.record.get("data", {}).get("train")
     if isinstance(source, str | Path) and isinstance(trained_on, str) and _same_file(source, trained_on):
@@ -210,7 +210,7 @@ def score(
     strict: bool | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Scores on labelled data, which is read as that of the training was unless told. `options` are the task's own."""
+    """Scores on labelled data, read like the training data unless said otherwise; `options` are the task's own."""
     chosen = options_for(predictor.task, "evaluating", options)
     how = {"separator": separator, "header": header, "strict": strict}
     examples = labelled(predictor, source, text_column=text_column, label_column=label_column, **how)
@@ -218,7 +218,7 @@ def score(
 
 
 def labelled(predictor: Predictor, source: Any, **columns: Any) -> Iterable[Any]:
-    """Data to score a run on; `columns` are settings of how it is read, where they are not those of the training."""
+    """Data to score a run on; `columns` are settings of how it is read, if they are not those of the training."""
     if source == "-":
         raise UserError("scoring needs a file: standard input does not say which column is the label")
     return _watched(predictor.task, predictor.show).read(source, "test", settings_with(predictor, **columns))
@@ -245,9 +245,9 @@ def predict(
 ) -> int:
     """Write an answer per example, in their order; return how many. Without `output` they go to standard output.
 
-    In place of a `source` there may be a `document`, which is one text, or a folder of .txt files, whose answers carry
-    their names; or a `text` itself. A file's name says how answers are written: see `data/answers.py`. They carry along
-    those fields of the input that `keep` names, or all of them.
+    Instead of a `source` there may be a `document`, which is one text, or a folder of .txt files, whose answers have
+    the files' names; or a `text` itself. The ending of `output` chooses the format: see `data/answers.py`. Those fields
+    of the input that `keep` names, or all of them, are copied to the answers.
     """
     if isinstance(output, str | Path):
         check_ending(output)

@@ -294,7 +294,7 @@ def test_a_run_of_another_task_is_refused(run_folder, tmp_path, monkeypatch, cap
         verb, option, value = options
         code, _, refused = run_cli(monkeypatch, capsys, verb, other, "builtin", option, value)
         assert code == 2
-        assert f"{option}: a run of masked-words does not use it; leave it out" in refused
+        assert f"{option}: a run of masked-words has no use for it; leave it out" in refused
     assert said.strip() == (
         f"fastformer: {other}: a run of masked-words, which writes no summaries; give a run of `train summarization`"
     )

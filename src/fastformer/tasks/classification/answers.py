@@ -1,4 +1,4 @@
-"""What the outputs of a model say: probabilities, labels, answers. Nothing here imports PyTorch."""
+"""From the outputs of a model to probabilities, labels and answers. Nothing here imports PyTorch."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def falling(chances: np.ndarray) -> np.ndarray:
 
 
 def has_label(space: LabelSpace, chances: np.ndarray) -> np.ndarray:
-    """Which labels a text has, by their probabilities (…, labels), where it may have several."""
+    """Which labels a text has, by their probabilities (…, labels), if it may have several."""
     return chances > (0.5 if space.thresholds is None else np.array(space.thresholds))
 
 
@@ -42,8 +42,8 @@ def describe(
 ) -> dict[str, Any]:
     """The prediction that the logits of one text make: `label`, `labels` or `prediction`, and `probabilities`.
 
-    The probabilities are in the order of the labels, or only the `top` largest, in falling order. Where there may be
-    several, `labels` are those above their thresholds, or of at least `threshold`; where there is one, it is None if
+    The probabilities are in the order of the labels, or only the `top` largest, in falling order. If there may be
+    several, `labels` are those above their thresholds, or of at least `threshold`; if there is one, it is None if
     it is less probable than that.
     """
     if space.kind == "number":
@@ -90,7 +90,7 @@ def describe_all(
 def _rounded(chances: np.ndarray) -> list[list[float]]:
     """`round(chance, 6)` of every number."""
     rounded = chances.round(6)
-    # NumPy multiplies, rounds and divides: where the product falls between two integers, it may go the wrong way.
+    # NumPy multiplies, rounds and divides: if the product falls between two integers, it may go the wrong way.
     millionths = chances * 1e6
     doubtful = np.abs(millionths - np.floor(millionths) - 0.5) < 1e-6
     rounded[doubtful] = [round(chance, 6) for chance in chances[doubtful].tolist()]

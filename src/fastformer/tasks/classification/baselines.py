@@ -1,6 +1,6 @@
 """What a classifier must beat: the commonest class, linear models of counted n-grams, fastText and MiniLM.
 
-fastText and MiniLM take part where they are installed; they are no dependencies.
+fastText and MiniLM are measured if they are installed; they are not dependencies.
 """
 
 import multiprocessing
@@ -153,13 +153,13 @@ def fasttext(texts: Sequence[str], labels: Sequence[str]) -> Fitted:
     for setting in sorted(settings, key=score, reverse=True):
         try:
             return Fitted(classes, partial(probabilities, train(everything, *setting)))
-        except RuntimeError:  # fastText gives up where the weights grow without bound, in some runs and not in others
+        except RuntimeError:  # fastText gives up if the weights grow without bound, in some runs and not in others
             continue
     raise FitError("diverges with every setting")
 
 
 def apart(fit: Fit) -> Fit:
-    """`fit`, a function of a module, in a process of its own, where nobody has changed how memory is handed out.
+    """`fit`, a function of a module, in a process of its own, in which nobody has changed how memory is allocated.
 
     fastText needs it: beside `machine.tune` it ends in NaN. The seconds that the process takes to start, and to import
     this module again, are not counted.

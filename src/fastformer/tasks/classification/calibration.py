@@ -1,4 +1,4 @@
-"""Probabilities that mean what they say: one temperature, fitted on held-out texts."""
+"""Calibrated probabilities: one temperature, fitted on held-out texts."""
 
 import numpy as np
 import torch
@@ -9,13 +9,13 @@ from fastformer.tasks.classification.answers import probabilities
 from fastformer.tasks.classification.data import LabelSpace
 from fastformer.tasks.classification.metrics import log_losses
 
-PRIOR_TEXTS = 20  # a handful of texts cannot say much: this many speak for leaving the logits as they are
+PRIOR_TEXTS = 20  # the prior for a temperature of 1 weighs as much as this many texts
 
 
 def temperature(space: LabelSpace, logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None) -> float:
     """The T that minimizes the log loss of softmax(logits / T), or of the sigmoid for several labels per text.
 
-    The penalty PRIOR_TEXTS · (log T)² keeps it near 1 where few texts speak. Texts may have weights, 1 on average.
+    The penalty PRIOR_TEXTS · (log T)² keeps it near 1 if there are few texts. Texts may have weights, 1 on average.
     """
 
     def loss(log_t: float) -> float:
@@ -29,7 +29,7 @@ def temperature(space: LabelSpace, logits: np.ndarray, labels: np.ndarray, weigh
 def cross_calibrated(
     space: LabelSpace, logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None
 ) -> np.ndarray:
-    """Logits over a temperature that other texts gave: every second text has that of the rest.
+    """Logits over a temperature fitted on other texts: every second text has that of the rest.
 
     Scores of a model on the very texts that its temperature was fitted on would flatter it.
     """
@@ -45,7 +45,7 @@ def cross_calibrated(
 
 @torch.no_grad()
 def divide_logits(model: FastformerForSequenceClassification, by: float) -> None:
-    """Build a temperature into the weights: no one who loads the model needs to know of it."""
+    """Build a temperature into the weights, so that loading the model does not need it."""
     model.classifier.weight /= by
     model.classifier.bias /= by
     if model.ngrams is not None:

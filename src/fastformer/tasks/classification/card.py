@@ -1,4 +1,4 @@
-"""What the card of a run says of a classifier."""
+"""What the card of a run says about a classifier."""
 
 from fastformer.engine.fit import Trained
 from fastformer.tasks.base import Card

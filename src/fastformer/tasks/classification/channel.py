@@ -16,7 +16,7 @@ from fastformer.modeling.ngrams import NgramChannel
 from fastformer.surroundings.progress import progress_bar, say
 from fastformer.tasks.classification import ngrams
 from fastformer.tasks.classification.data import LabelSpace
-from fastformer.tasks.classification.stacking import Blend, Unseen, losses_of_both, loudness
+from fastformer.tasks.classification.stacking import Blend, Unseen, best_scale, losses_of_both
 from fastformer.tasks.encoder.words import Meanings
 
 
@@ -27,11 +27,11 @@ def can_fit_channel(space: LabelSpace) -> bool:
 
 @dataclass
 class Stacked:
-    """A fitted channel, and what it and the encoder are worth together."""
+    """A fitted channel, and its weight beside the encoder."""
 
     channel: NgramChannel
     blend: Blend
-    logits: np.ndarray  # of the two together, of the held-out texts
+    logits: np.ndarray  # of channel and encoder together, for the held-out texts
     told: dict[str, Any]  # what metrics.json says of it
 
     @torch.no_grad()
@@ -39,7 +39,7 @@ class Stacked:
         """Put the channel beside the encoder of a trained model, both at their weights."""
         self.channel.scale(self.blend.channel)
         self.channel.bias += self.blend.bias
-        if self.blend.encoder:  # else it is not run, and stays as it was trained: another training may start from it
+        if self.blend.encoder:  # else it is not run, and keeps its trained weights: another training may start from it
             model.classifier.weight *= self.blend.encoder
             model.classifier.bias *= self.blend.encoder
         model.add_ngrams(self.channel, only=not self.blend.encoder, doubt=self.blend.doubt)
@@ -62,14 +62,13 @@ def fit_channel(
 ) -> Stacked:
     """Fit a channel for a trained encoder, whose logits of the held-out texts are `encoder`.
 
-    A channel that has not seen `held_out` says there how much each of the two is worth: it is fitted to `training`. The
-    one that stays is fitted to `everything`, where that is given. Of few texts it is cross-validation on everything
-    that gives unseen scores, of all texts: the more there are, the surer is how much the channel can be trusted.
+    A channel that is fitted to `training` scores `held_out`, and these scores decide the weights of channel and
+    encoder. The channel that is kept is fitted to `everything`, if that is given. With few texts, cross-validation on
+    everything gives unseen scores of all texts instead: the more scores there are, the surer the weights.
 
-    With `unlabelled` texts the channel also learns from directions in which those differ, if that is better on texts
-    that the machines have not seen. `balanced` is whether every class counts the same (`--class-weight`).
-    `known` is what words mean, learned from other texts: it tells of words that the labelled ones do not
-    have. Long texts have enough of their own.
+    With `unlabelled` texts the channel also learns from the directions in which those differ, if that is better on
+    texts that its SVMs have not seen. `balanced`: every class counts the same (`--class-weight`). `known` has
+    pre-trained word vectors, which help with words that no labelled text contains. Long texts do without them.
     """
     words = ngrams.word_strings(tokenizer.get_vocab(), vocab_size, tokenizer.all_special_ids)
     labelled = everything or training
@@ -77,10 +76,12 @@ def fit_channel(
     if known is not None and not ngrams.are_long(labelled):
         meanings = known.of([word.strip() if word.startswith(" ") else "" for word in words])  # of whole words
     fitter = _Fitter(words, meanings, space, labelled, seed, show_progress)
-    some = fitter.that_fit(training if everything is None or len(everything) > ngrams.CROSSED_TEXTS else everything)
+    some = fitter.within_memory(
+        training if everything is None or len(everything) > ngrams.CROSSED_TEXTS else everything
+    )
     crossed = everything is not None and len(some) == len(everything)
     order = np.concatenate([held_out.indices, training.indices]) if crossed else np.arange(len(held_out))
-    # First those that the encoder speaks of.
+    # First the texts that the encoder has scores of.
     judged = Subset(everything.texts, everything.indices[order]) if everything is not None and crossed else held_out
     labels = judged.labels
 
@@ -98,7 +99,7 @@ def fit_channel(
         return channel, choice, outputs_of(held_out, tokenizer.pad_token_id, scored)
 
     attempts = 1 if unlabelled is None else 2
-    last = everything is not None and not crossed  # the held-out texts have served: then learn from them too
+    last = everything is not None and not crossed  # the held-out texts have done their work: learn from them too
     steps = attempts * (fitter.tries + 1 + crossed) + last
     with progress_bar("Fitting n-grams", total=steps, show=show_progress) as fitter.advance, torch.no_grad():
         further = None
@@ -115,25 +116,31 @@ def fit_channel(
             else:
                 further = None
         if everything is not None and last:
-            some = fitter.that_fit(everything)
+            some = fitter.within_memory(everything)
             if unlabelled is not None and further is not None:
                 further = ngrams.beside(some, Subset(unlabelled, np.arange(len(unlabelled))), seed)
             channel = fitter.fit(fitter.features(some, further), some.labels, choice)
-    usual = loudness(space, choice.scores, choice.labels)
+    usual = best_scale(space, choice.scores, choice.labels)
     unseen = Unseen(space, scores, encoder, labels, usual, balanced, judged.weights)
     chosen, logits = unseen.blend(), unseen.cross_blended()
-    about = {"C": choice.C, "meanings": choice.loudness, "tried": choice.tried, "weights": asdict(chosen), **helped}
+    about = {
+        "C": choice.C,
+        "meanings": choice.meaning_scale,
+        "tried": choice.tried,
+        "weights": asdict(chosen),
+        **helped,
+    }
     return Stacked(channel, chosen, logits, about)
 
 
 @dataclass
 class _Fitter:
-    """Makes features of texts and fits channels to them, one like the other; `advance` hears of every fit."""
+    """Makes features of texts and fits channels to them, always in the same way; every fit calls `advance`."""
 
     words: list[str]
     meanings: np.ndarray | None  # words, width
     space: LabelSpace
-    labelled: Subset  # all texts with labels, which say how large the table of pairs is
+    labelled: Subset  # all texts with labels, which decide the size of the table of pairs
     seed: int
     show_progress: bool
     advance: Callable[[int], None] = field(init=False)
@@ -141,17 +148,17 @@ class _Fitter:
     @property
     def tries(self) -> int:
         """How many settings `ngrams.choose` tries."""
-        return len(ngrams.GRID) + (0 if self.meanings is None else len(ngrams.LOUDNESSES) - 1)
+        return len(ngrams.GRID) + (0 if self.meanings is None else len(ngrams.MEANING_SCALES) - 1)
 
-    def that_fit(self, texts: Subset) -> Subset:
-        """As many of the texts as memory has room for."""
-        chosen = ngrams.that_fit(texts, self.seed)
+    def within_memory(self, texts: Subset) -> Subset:
+        """The texts, or as many of them as fit into memory."""
+        chosen = ngrams.within_memory(texts, self.seed)
         if len(chosen) < len(texts) and self.show_progress:
             say(f"The n-gram channel is fitted to {len(chosen):,} of the {len(texts):,} texts, to save memory.")
         return Subset(texts.texts, texts.indices[chosen])
 
     def features(self, texts: Subset, further: Subset | None) -> ngrams.Features:
-        """Features of texts; with `further` ones, also their places along directions in which all of them differ."""
+        """Features of texts; with `further` texts, also their places along the directions in which all differ."""
         classes = self.space.size
         if further is None:
             found = ngrams.Features(texts, self.words, ngrams.pair_buckets(self.labelled, classes), self.meanings)
@@ -164,15 +171,15 @@ class _Fitter:
 
     def fit(self, found: ngrams.Features, labels: np.ndarray, choice: ngrams.Choice) -> NgramChannel:
         """A channel of these features."""
-        found = found.louder(choice.loudness)
+        found = found.with_meanings_at(choice.meaning_scale)
         channel = NgramChannel(len(self.words), found.buckets, self.space.size, meanings=found.meanings is not None)
         found.fill(channel, ngrams.fit_machines(found, labels, self.space.size, choice.C))
         self.advance(1)
         return channel
 
     def cross_fit(self, found: ngrams.Features, labels: np.ndarray, choice: ngrams.Choice) -> np.ndarray:
-        """Scores of the same texts by machines that have not seen them."""
-        found = found.louder(choice.loudness)
+        """Scores of the same texts by SVMs that have not seen them."""
+        found = found.with_meanings_at(choice.meaning_scale)
         scores = ngrams.cross_fit(found, labels, self.space.size, choice.C, ngrams.FOLDS, self.seed)
         self.advance(1)
         return scores

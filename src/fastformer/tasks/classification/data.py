@@ -37,7 +37,7 @@ FEWEST_ROWS = 2  # may have a label each
 class Table:
     """Rows of a file, or of a list of dictionaries, that can be read many times.
 
-    Where `label_kind` is None, one or several labels per text are read, as they look.
+    If `label_kind` is None, one or several labels per text are read, as they look.
     """
 
     source: Source
@@ -77,7 +77,7 @@ class Table:
 class Rows:
     """Rows whose labels are what they should be already; the same as a `Table` otherwise.
 
-    `weights` says how much each row counts in training, 1 on average; without it all count alike.
+    `weights` says how much each row counts in training, 1 on average; without it all count the same.
     """
 
     rows: Sequence[Row]
@@ -125,8 +125,8 @@ class LabelSpace:
     def encode(self, labels: Sequence[Any]) -> np.ndarray:
         """Labels as the model is trained on them: class numbers, 0/1 rows, or numbers.
 
-        Nobody can predict a label that training did not see. As a class it is -1; of several labels those make one more
-        column, which is there only if some text has such a label.
+        A label that training did not see cannot be predicted. As a class it is -1; with several labels per text such
+        labels are one more column, which is there only if some text has one.
         """
         if self.kind == "number":
             return np.array(labels, dtype=np.float64)
@@ -147,12 +147,12 @@ class LabelSpace:
         return self._numbers.get(label, -1)
 
     def known(self, labels: np.ndarray) -> np.ndarray:
-        """Encoded labels without what training did not see, where a text may have several."""
+        """Encoded labels without what training did not see, if a text may have several."""
         return labels[:, : self.size] if self.kind == "multi" else labels
 
 
 def label_space(kind: LabelKind, counts: Counter, where: str, rows: int | None = None) -> LabelSpace:
-    """The labels that occur in so many rows, in natural order ("2" before "10")."""
+    """The labels that were counted, in natural order ("2" before "10"); `rows` is how many rows there were."""
     if kind == "number":
         return LabelSpace("number")
     if kind == "single" and len(counts) == 1:
@@ -195,7 +195,7 @@ class LabelCounter:
 class LabelEncoder:
     """Passes rows through as texts while encoding their labels, which `labels` has once all have passed.
 
-    `unseen` counts labels that training did not see. Where they are not `allowed`, the first is a mistake.
+    `unseen` counts labels that training did not see. If they are not `allowed`, the first is a mistake.
     """
 
     def __init__(self, rows: Iterable[Row], space: LabelSpace, where: str, allowed: bool = False):

@@ -1,4 +1,4 @@
-"""What is known of text classification before anything is imported."""
+"""The declaration of text classification, which imports nothing heavy."""
 
 from dataclasses import dataclass
 from pathlib import Path

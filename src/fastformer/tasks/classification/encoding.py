@@ -49,7 +49,7 @@ class ClassificationParts(Parts[ClassificationSettings]):
     scale: Standardizer
     training: Subset
     validating: Subset
-    everything: Subset | None  # the two together, where the second was held out of the first
+    everything: Subset | None  # the two together, if the second was held out of the first
     unlabelled: EncodedTexts | None
     stacking: bool  # whether there is an n-gram channel
     known: Meanings | None  # what it knows of words
@@ -124,7 +124,7 @@ _shipped = functools.cache(Meanings.of_run)
 
 
 def _known_words(show: bool) -> Meanings | None:
-    """What the shipped encoder knows of words; without it a line says how to get it."""
+    """The word vectors of the encoder `base`; if it is not installed, a line says how to get it."""
     try:
         return _shipped(BASE)
     except UserError as error:
@@ -134,7 +134,7 @@ def _known_words(show: bool) -> Meanings | None:
 
 
 def _check_goes_with(kind: LabelKind, settings: ClassificationSettings, unlabelled: bool) -> None:
-    """Refuse settings that these labels cannot have, and texts without labels where nothing would learn from them."""
+    """Refuse settings that these labels cannot have, and texts without labels if nothing would learn from them."""
     if settings.class_weight and kind != "single":
         what = {"multi": "these texts have any number of them", "number": "numbers have no classes"}[kind]
         raise UserError(f"balanced class weights are for one label per text: {what}; leave the class weight out")
@@ -153,7 +153,7 @@ def _read_vocabulary_and_labels(
 ) -> tuple[PreTrainedTokenizerBase, LabelSpace, int]:
     """First reading: a tokenizer, which is trained on the texts without labels too, all labels, and how many rows.
 
-    Words whose meaning is known have a place in it though no text here has them: a text of tomorrow may. Long texts do
+    Words with a pre-trained vector have a place in it even if no text here has them: a new text may. Long texts do
     without (`fit_channel`).
     """
 
@@ -192,7 +192,7 @@ def _check_labels(rows: Table | Rows, space: LabelSpace) -> None:
 def _can_stack(
     space: LabelSpace, settings: ClassificationSettings, data: Mapping[str, Table | Rows], show: bool
 ) -> bool:
-    """Whether an n-gram channel is wanted and these labels can have one; if not, it is said."""
+    """Whether an n-gram channel is wanted and these labels can have one; if they cannot, a line says so."""
     stacking = settings.ngrams and can_fit_channel(space)
     if settings.ngrams and not stacking and space.kind != "number" and show:
         say(f"{space.size:,} labels: the encoder answers alone; the n-gram channel takes {MAX_CLASSES:,} at most.")
@@ -233,7 +233,7 @@ def _whole(texts: EncodedTexts) -> Subset:
 def _held_out(
     encoded: Mapping[str, EncodedTexts], space: LabelSpace, settings: ClassificationSettings, few: int
 ) -> tuple[Subset, Subset]:
-    """Texts to train and to validate on; where none are given for that, some are held out, by class if it is one."""
+    """Texts to train and to validate on; without validation data some are held out, by class if there are classes."""
     texts = encoded["train"]
     if "validation" in encoded:
         return _whole(texts), _whole(encoded["validation"])
@@ -253,7 +253,7 @@ def _settled(
     settings: ClassificationSettings, tokenizer: PreTrainedTokenizerBase, training: Subset, validating: Subset
 ) -> ClassificationSettings:
     """The settings with all that the data and the start decide."""
-    # Some models have weights for so many places and no more: the length must be settled before they are built.
+    # Some models have weights for a fixed number of places: the length must be settled before they are built.
     learned_places = settings.model.get("position_embedding_type", "learned") == "learned"
     if settings.max_length == MEMORY_TOKENS and (learned_places or settings.mixer == "linformer"):
         longest = max(LONG_TEXT, int(max(training.lengths.max(), validating.lengths.max())))

@@ -146,7 +146,7 @@ class _TextEstimator(BaseEstimator):
             self._take(self._predictor)
 
     def _need_run(self, done: str) -> None:
-        """An export answers, and that is all it does."""
+        """An export can only answer: refuse anything else."""
         check_is_fitted(self, "model_")
         if (run := self._predictor.trained.run) is not None and run.is_export:
             raise UserError(f"{run.folder}: an export cannot be {done}; load the run that it was made from")
@@ -190,7 +190,7 @@ class _TextEstimator(BaseEstimator):
 class TextClassifier(ClassifierMixin, _TextEstimator):
     """Fastformer text classifier with scikit-learn's interface: texts in, labels out.
 
-    It clones, cross-validates, grid-searches and pickles. Labels may be strings or integers; where every label is a
+    It clones, cross-validates, grid-searches and pickles. Labels may be strings or integers; if every label is a
     list or tuple, or labels are an indicator matrix, any number of labels per text is learned. A setting left at `None`
     is the preset's.
 
@@ -201,10 +201,10 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
         >>> model.save("runs/films")  # which `fastformer predict`, and `TextClassifier.load`, read
 
     Parameters
-        mixer: the method, `fastformer` or a rival.
-        preset: `default`, `encoder` (without its n-gram channel), `paper-amazon`, `paper-imdb` or `paper-mind`.
-        tokenizer: `word`, `pieces`, `bpe`, `nltk`, or the path of a saved tokenizer.
-        init: what to start from: a GloVe file, a folder with a transformers or sentence-transformers encoder, or its
+        mixer: the method: `fastformer`, `transformer`, `longformer`, `bigbird`, `linformer`, `linear` or
+        `poolingformer`. preset: `default`, `encoder` (without its n-gram channel), `paper-amazon`, `paper-imdb` or
+        `paper-mind`. tokenizer: `word`, `pieces`, `bpe`, `nltk`, or the path of a saved tokenizer. init: what to start
+        from: a GloVe file, a folder with a transformers or sentence-transformers encoder, or its
             name on the Hub, or an earlier run, which brings its tokenizer too unless `tokenizer` is given.
         max_length: tokens after which a text is cut.
         epochs, batch_size, learning_rate: training.
@@ -269,9 +269,9 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
         return probabilities(self._space, logits)[:, self._places]
 
     def predict(self, texts: Iterable[str]) -> np.ndarray | list[list[Any]]:
-        """The most likely label of each text; where several are learned, a list of those above their thresholds.
+        """The most likely label of each text; if several are learned, a list of those above their thresholds.
 
-        Who learned from an indicator matrix answers with one, 0 or 1 in the columns that it had.
+        After training on an indicator matrix the answer is one too, with the same columns.
         """
         logits = self._logits(texts)
         chances = probabilities(self._space, logits)
@@ -295,7 +295,7 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
         ]
 
     def score(self, texts: Iterable[str], y: Sequence[Any], sample_weight: Sequence[float] | None = None) -> float:
-        """Accuracy; where several labels are learned, the share of texts with exactly the right ones."""
+        """Accuracy; if several labels are learned, the share of texts with exactly the right ones."""
         predicted = self.predict(texts)
         if self._space.kind == "single":
             right = np.asarray(predicted) == np.asarray(_checked_labels(y))
@@ -413,7 +413,7 @@ def _check_as_many(texts: list[str], labels: list[Any], what: str) -> None:
 def _weighted(
     texts: list[str], labels: list[Any], sample_weight: Any
 ) -> tuple[list[str], list[Any], np.ndarray | None]:
-    """Texts that count, their labels, and how much each counts, 1 on average; None where all count alike."""
+    """Texts that count, their labels, and how much each counts, 1 on average; None if all count the same."""
     if sample_weight is None:
         return texts, labels, None
     weights = _check_sample_weight(sample_weight, texts, dtype=np.float64, ensure_non_negative=True)

@@ -55,7 +55,7 @@ class LightClassifier(LightPredictor[ClassificationSettings]):
             tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
             if not isinstance(config, dict) or not isinstance(told, dict):
                 return None
-        except Exception:  # the Rust half raises plain Exception; whoever opens the run next says what is wrong
+        except Exception:  # the Rust half raises plain Exception; the regular way to open it reports what is wrong
             return None
         ours = told.get("tokenizer_class") == "TokenizersBackend" and told.get("split_special_tokens") is True
         if not ours or tokenizer.num_special_tokens_to_add(False) or "label_kind" not in record:

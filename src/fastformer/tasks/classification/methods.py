@@ -1,6 +1,6 @@
 """What is compared with our classifier, and how: a method is `fit(texts, labels) -> Fitted`, measured by one call each.
 
-`Fitted` answers with labels, and with probabilities where the method has them.
+`Fitted` answers with labels, and with probabilities if the method has them.
 """
 
 import importlib.util
@@ -27,10 +27,10 @@ class Fitted:
     classes: Sequence[str]
     probabilities: Callable[[Sequence[str]], np.ndarray] | None = None
     labels: Callable[[Sequence[str]], Sequence[str]] | None = None
-    train_seconds: float | None = None  # where a clock around the fit would count more than the training
+    train_seconds: float | None = None  # seconds of training, if a clock around `fit` would count more than that
 
     def answer(self, texts: Sequence[str]) -> tuple[list[str], np.ndarray | None]:
-        """A label for each text, and the probabilities where there are some, from one pass over the texts."""
+        """A label for each text, and the probabilities if there are some, from one pass over the texts."""
         if self.probabilities is None:
             return list(settled(self.labels)(texts)), None
         chances = self.probabilities(texts)
@@ -67,7 +67,7 @@ def measure(fit: Fit, train: Sequence[Row], test: Sequence[Row]) -> dict[str, fl
     """Scores on `test`, seconds to train, and seconds to predict 1,000 texts.
 
     The log loss is that of the texts whose label the training had: all others have the probability zero, whatever the
-    method. It and the calibration error are None where the method has no probabilities.
+    method. It and the calibration error are None if the method has no probabilities.
     """
     texts, labels = zip(*train, strict=True)
     test_texts, test_labels = zip(*test, strict=True)

@@ -10,11 +10,11 @@ from fastformer.tasks.classification.answers import has_label, probabilities
 from fastformer.tasks.classification.data import LabelKind, LabelSpace
 
 FEW = 1000  # held-out texts
-LEAST_CHANCE = 1e-15  # a probability of zero, said of what was true, would cost infinitely much
+LEAST_CHANCE = 1e-15  # the least probability: zero, for what was true, would cost infinitely much
 
 
 def best_metric(kind: LabelKind, texts: int) -> str:
-    """The value that picks the best epoch, on so many held-out texts; larger is better.
+    """The score that picks the best epoch on this many held-out texts; larger is better.
 
     Accuracy alone would prefer an epoch that leaves the rare classes out. On a few dozen texts both it and macro-F are
     chance: there the log loss, which judges every probability, is the better judge.
@@ -29,7 +29,7 @@ def scores(
 ) -> dict[str, float]:
     """Accuracy, macro-F and calibration error; for several labels per text micro-F; for numbers errors and R².
 
-    `answers` are the labels that texts are said to have, where these are not what the thresholds give.
+    `answers` are the predicted labels, if they are not those that the thresholds give.
     """
     if space.kind == "number":
         predicted = logits.reshape(-1)
@@ -86,7 +86,7 @@ def calibration_error(chances: np.ndarray, labels: np.ndarray, bins: int = 15) -
 
 
 def log_losses(chances: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """-log of the probability that what is true had: of each text, or of each label where `labels` are 0/1 rows."""
+    """-log of the probability that what is true had: of each text, or of each label if `labels` are 0/1 rows."""
     several = labels.ndim == 2
     said = np.where(labels > 0.5, chances, 1 - chances) if several else chances[np.arange(len(labels)), labels]
     return -np.log(said.clip(LEAST_CHANCE))

@@ -69,7 +69,7 @@ def _sentence_encoder() -> Encode:
 
 
 def static_table() -> np.ndarray:
-    """The weighted vector of every token (tokens, 256), from the cache where it is there."""
+    """The weighted vector of every token (tokens, 256), from the cache if it is there."""
     encoder = open_encoder(_folder())
     tokenizer = load_tokenizer(encoder.folder)
 

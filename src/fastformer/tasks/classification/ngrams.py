@@ -1,7 +1,7 @@
 """Fitting the n-gram channel: a linear support vector machine on the words, word pairs and characters of the texts.
 
-How strongly it is regularized is chosen on the user's own texts, by cross-validation on some of them. The features are
-those that `modeling.ngrams` computes from token ids, so what is fitted here is what the model answers later.
+Its regularization is chosen by cross-validation on some of the user's own texts. The features are those that
+`modeling.ngrams` computes from token ids, so the model later answers exactly as it was fitted here.
 """
 
 import copy
@@ -23,35 +23,35 @@ from fastformer.data.tokenizers import CONTINUED
 from fastformer.modeling.ngrams import NgramChannel, count_rows, pair_rows
 from fastformer.tasks.classification.metrics import several_labels_f
 
-MAX_CLASSES = 1000  # one machine per class: beyond, the encoder answers alone
-MAX_VALUES = 120_000_000  # numbers of the features held at once: 4 GB with what the solver needs; beyond, some texts
+MAX_CLASSES = 1000  # one SVM per class: with more classes the encoder answers alone
+MAX_VALUES = 120_000_000  # feature values held at once: 4 GB with what the solver needs; with more, texts are drawn
 LARGEST_TABLE = 2**25  # numbers: 128 MB
 SMALLEST, LARGEST = 2, 5  # characters of an n-gram
-MANY_TEXTS = 5000  # from here on what a single text has is left out
+MANY_TEXTS = 5000  # from here on features that only one text has are left out
 CHOOSING_TEXTS = 2000
 CHOOSING_FOLDS = 3
-CROSSED_TEXTS, FOLDS = 3000, 10  # of so few texts all are scored by cross-validation
+CROSSED_TEXTS, FOLDS = 3000, 10  # up to this many texts, all are scored by cross-validation
 WORTH = 0.005
 GRID = (0.1, 0.3, 1.0, 3.0)  # of C
-LOUDNESSES = (0.5, 0.0, 1.0, 2.0)  # of what words mean; the first is the usual one
+MEANING_SCALES = (0.5, 0.0, 1.0, 2.0)  # of the pre-trained word vectors; the first is the usual one
 FEW_CLASSES, FEW_CLASSES_C = 10, 0.3
-LONG_TEXTS = 1000  # tokens: in longer ones (half of them) all features are as loud as they are
+LONG_TEXTS = 1000  # tokens: if half of the texts are longer, features are not scaled (`_feature_scales`)
 DIRECTIONS = 30
 MOST_UNLABELLED = 20_000
-MISSING_CLASS = -2.0  # score of a class that a fold does not have: an outlier's
+MISSING_CLASS = -2.0  # score of a class that a fold does not have: that of an outlier
 _PART = 1 << 22  # tokens read at once
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A C, how loud what words mean is beside the rest, and how they did under cross-validation."""
+    """A C, the scale of the word vectors beside the other features, and how they scored in cross-validation."""
 
     C: float
-    loudness: float
+    meaning_scale: float
     value: float  # mean of accuracy or micro-F, and macro-F
-    scores: np.ndarray  # of texts that the machines had not seen
+    scores: np.ndarray  # of texts that the SVMs had not seen
     labels: np.ndarray
-    tried: dict[str, float] = field(default_factory=dict)  # the value of every C, and of every loudness after that
+    tried: dict[str, float] = field(default_factory=dict)  # the value of every C, and then of every scale
 
 
 @dataclass
@@ -110,13 +110,13 @@ class OfWords:
 class Features:
     """TF-IDF features of encoded texts: words and hashed pairs of length 1, and characters of about length 1.
 
-    `rows` has the words, then the pairs, then the n-grams of characters, as far as they occur often enough; then what
-    the words mean, as loud as `loudness`, where `meanings` (words, width) say it; and then the places along
-    `directions`, where there are any.
+    `rows` has the words, then the pairs, then the n-grams of characters, if they occur often enough; then, if
+    `meanings` (words, width) are given, the word vectors times `meaning_scale`; and then the places along `directions`,
+    if any.
     """
 
     directions: Directions | None = None
-    weights: np.ndarray | None = None  # how much each row counts in a fit; None: all alike
+    weights: np.ndarray | None = None  # how much each row counts in a fit; None: all the same
 
     def __init__(self, texts: Subset | Joined, words: Sequence[str], buckets: int, meanings: np.ndarray | None = None):
         self.vocabulary, self.buckets = len(words), buckets
@@ -135,10 +135,11 @@ class Features:
         self.characters = OfWords(by_word, (grams[:, kept] @ sparse.diags_array(idf)).tocsr(), of_texts)
         blocks = [block, self.characters.rows]
         self.meanings: OfWords | None = None
-        self.loudness = 1.0
+        self.meaning_scale = 1.0
         if meanings is not None:
             self.meanings = OfWords(by_word, sparse.csr_array(meanings), sparse.csr_array(by_word @ meanings))
-            self.usual = self.meanings.rows.mean(axis=0)  # what all texts mean is of no use, and would be loudest
+            # What all texts have in common tells nothing about a class, and would outweigh the rest.
+            self.usual = self.meanings.rows.mean(axis=0)
             blocks.append(sparse.csr_array(self.meanings.rows.toarray() - self.usual))
         self.rows = _for_the_solver(sparse.hstack(blocks, format="csr", dtype=np.float32))
 
@@ -149,21 +150,21 @@ class Features:
 
     @property
     def counted(self) -> int:
-        """Columns of what a text has or has not; behind them are places in spaces."""
+        """Columns of things that a text has or does not have; after them come coordinates in vector spaces."""
         return len(self.used) + self.characters.rows.shape[1]
 
-    def louder(self, loudness: float) -> "Features":
-        """The same, with what words mean so many times as loud; 0 leaves it out."""
-        if self.meanings is None or loudness == 1:
+    def with_meanings_at(self, scale: float) -> "Features":
+        """The same features, with the word vectors multiplied by `scale`; 0 leaves them out."""
+        if self.meanings is None or scale == 1:
             return self
         some = copy.copy(self)
-        some.loudness = self.loudness * loudness
+        some.meaning_scale = self.meaning_scale * scale
         meant = slice(self.counted, self.counted + self.meanings.rows.shape[1])
-        if loudness:
-            scale = np.ones(self.rows.shape[1], np.float32)
-            scale[meant] = loudness
+        if scale:
+            factors = np.ones(self.rows.shape[1], np.float32)
+            factors[meant] = scale
             some.rows = self.rows.copy()
-            some.rows.data *= scale[some.rows.indices]
+            some.rows.data *= factors[some.rows.indices]
         else:
             some.meanings = None
             columns = np.delete(np.arange(self.rows.shape[1]), meant)
@@ -182,8 +183,8 @@ class Features:
     def along(self, number: int, seed: int, texts: int) -> "Features":
         """The same features of the first `texts`, and their places along the `number` directions in which all differ.
 
-        Words that occur together, in texts with labels or without, point the same way. So what is learned of one in a
-        few labelled texts holds for others that those texts do not have.
+        Words that occur together, in texts with labels or without, point in the same direction. So what is learned
+        about one word from a few labelled texts also holds for related words that those texts do not contain.
         """
         block = self.rows[:, : self.words_and_pairs]
         number = min(number, *(size - 1 for size in block.shape))
@@ -215,14 +216,14 @@ class Features:
         self.characters.fill(channel.characters, of_grams)
         bias = fitted.bias
         if self.meanings is not None:
-            of_meanings = self.loudness * of_meanings
+            of_meanings = self.meaning_scale * of_meanings
             self.meanings.fill(channel.meanings, of_meanings)
             bias = bias - self.usual @ of_meanings
         channel.bias.copy_(torch.from_numpy(bias))
 
 
 def are_long(texts: Subset | Joined) -> bool:
-    """Whether half of the texts or more are long: then they say enough by themselves."""
+    """Whether half of the texts or more are long. Long texts need no help from pre-trained word vectors."""
     return len(texts) > 0 and bool(np.median(texts.lengths) > LONG_TEXTS)
 
 
@@ -232,8 +233,8 @@ def pair_buckets(texts: Subset, classes: int) -> int:
     return min(2 ** max(8, tokens.bit_length()), 2**18, 2 ** (most.bit_length() - 1))
 
 
-def that_fit(texts: Subset, seed: int) -> np.ndarray:
-    """The texts that are fitted to: all, or as many as MAX_VALUES allow, drawn at random."""
+def within_memory(texts: Subset, seed: int) -> np.ndarray:
+    """Which texts to fit to: all, or as many as MAX_VALUES allow, drawn at random."""
     share = MAX_VALUES / max(1.0, values_of(texts).sum())
     if share >= 1:
         return np.arange(len(texts))
@@ -241,7 +242,7 @@ def that_fit(texts: Subset, seed: int) -> np.ndarray:
 
 
 def beside(texts: Subset, further: Subset, seed: int) -> Subset:
-    """Of texts without labels as many as fit beside `texts`, and at most MOST_UNLABELLED, drawn at random."""
+    """As many unlabelled texts as fit into memory beside `texts`, at most MOST_UNLABELLED, drawn at random."""
     order = np.random.default_rng([seed, 5]).permutation(len(further))[:MOST_UNLABELLED]
     drawn = Subset(further.texts, further.indices[order])
     fit = np.cumsum(values_of(drawn)) + values_of(texts).sum() <= MAX_VALUES
@@ -265,7 +266,7 @@ def word_strings(tokens: dict[str, int], size: int, special: Sequence[int]) -> l
 
 
 def cross_fit(features: Features, labels: np.ndarray, classes: int, C: float, folds: int, seed: int) -> np.ndarray:
-    """Scores (texts, classes) of every text, by machines that have not seen it."""
+    """Scores (texts, classes) of every text, by SVMs that have not seen it."""
     scores = np.zeros((len(labels), classes), dtype=np.float32)
     for training, held_out in _folds(labels, folds, seed):
         fitted = fit_machines(features, labels, classes, C, training)
@@ -278,10 +279,10 @@ def fit_machines(
 ) -> Weights:
     """One linear support vector machine per class, against all others; rare classes weigh as much as frequent ones.
 
-    They read each feature as loud as it tells of a class (`_telling`), which goes into their weights afterwards. But in
-    long texts there is enough to tell by, and what tells most in them (who a book is about) is of few: not there.
-    Where a text may have several labels, given as rows of 0 and 1, there is one per label, with all texts alike and all
-    features as they are.
+    Each feature is scaled by how strongly it indicates a class (`_feature_scales`); afterwards the scale is folded into
+    the weights. Not so in long texts: what indicates most there (who a book is about) holds for few other texts. If a
+    text may have several labels, given as rows of 0 and 1, there is one SVM per label, without weights of classes and
+    without scales.
     """
     features = features if chosen is None else features.of(chosen)
     rows, counts = features.rows, features.weights
@@ -295,25 +296,25 @@ def fit_machines(
         bias[known] = np.log(np.bincount(labels, minlength=classes)[known] / len(labels))
         return Weights(weights, bias)
     places = rows.shape[1] - features.counted
-    loud = np.ones(rows.shape[1], np.float32) if features.long else _telling(rows, labels, places)
-    louder = sparse.csr_array((rows.data * loud[rows.indices], rows.indices, rows.indptr), rows.shape)
-    machines = _machines(louder, labels, C, "balanced", counts)
-    coefficients, intercepts = machines.coef_ * loud, machines.intercept_
-    if len(known) == 2:  # one machine, for the second class against the first
+    scales = np.ones(rows.shape[1], np.float32) if features.long else _feature_scales(rows, labels, places)
+    scaled = sparse.csr_array((rows.data * scales[rows.indices], rows.indices, rows.indptr), rows.shape)
+    machines = _machines(scaled, labels, C, "balanced", counts)
+    coefficients, intercepts = machines.coef_ * scales, machines.intercept_
+    if len(known) == 2:  # one SVM, for the second class against the first
         coefficients = np.concatenate([-coefficients, coefficients])
         intercepts = np.concatenate([-intercepts, intercepts])
     weights[:, known], bias[known] = coefficients.T, intercepts
     return Weights(weights, bias)
 
 
-def _telling(rows: sparse.csr_array, labels: np.ndarray, places: int) -> np.ndarray:
-    """How loud each feature is, r^⅓, with r how much it tells of some class. Of the n texts that have it n_c are of c:
+def _feature_scales(rows: sparse.csr_array, labels: np.ndarray, places: int) -> np.ndarray:
+    """The scale of each feature, r^⅓, with r how strongly it indicates a class. Of n texts that have it n_c are of c:
 
         r = max_c |log (n_c + 2 p_c) / (n - n_c + 2 (1 - p_c)) - log p_c / (1 - p_c)|
 
     the largest of its log odds ratios, drawn towards 0 as if by two further texts (p_c: the class's share of all
-    features; taken as 0 where n_c is 0). The last `places` columns are no counts and stay as they are. Rows keep their
-    length on the whole, so that C means the same.
+    features; taken as 0 if n_c is 0). The last `places` columns are not counts and keep their size relative to the
+    rest. The sum of squares over all rows stays the same, so that C means the same.
     """
     counted = rows.shape[1] - places
     texts = sparse.csr_array((np.ones(len(labels)), (labels, np.arange(len(labels)))))  # classes, texts
@@ -326,16 +327,16 @@ def _telling(rows: sparse.csr_array, labels: np.ndarray, places: int) -> np.ndar
     some_lack_it = np.bincount(feature, minlength=counted) < len(np.unique(labels))
     telling = np.where(some_lack_it, np.log1p(number / 2), 0.0)
     np.maximum.at(telling, feature, np.abs(odds - np.log(share / (1 - share))))
-    loud = np.concatenate([np.cbrt(telling), np.ones(places)])
-    before, after = (rows.data**2).sum(), ((rows.data * loud[rows.indices]) ** 2).sum()
-    return (loud * np.sqrt(before / max(after, 1e-12))).astype(np.float32)
+    scales = np.concatenate([np.cbrt(telling), np.ones(places)])
+    before, after = (rows.data**2).sum(), ((rows.data * scales[rows.indices]) ** 2).sum()
+    return (scales * np.sqrt(before / max(after, 1e-12))).astype(np.float32)
 
 
 def _fit_label_machines(rows: sparse.csr_array, labels: np.ndarray, C: float, counts: np.ndarray | None) -> Weights:
     weights = np.zeros((rows.shape[1], labels.shape[1]), dtype=np.float32)
     shares = labels.mean(axis=0)
     bias = np.where(shares == 1, -MISSING_CLASS, MISSING_CLASS).astype(np.float32)  # of a label that all or none have
-    rows = rows.astype(np.float64)  # once, and not for every machine
+    rows = rows.astype(np.float64)  # once, and not for every SVM
     for label in np.flatnonzero((shares > 0) & (shares < 1)) if rows.nnz else ():
         machine = _machines(rows, labels[:, label] > 0.5, C, None, counts)
         weights[:, label], bias[label] = machine.coef_[0], machine.intercept_[0]
@@ -353,38 +354,38 @@ def _machines(
 
 
 def choose(features: Features, labels: np.ndarray, classes: int, seed: int, advance: Callable[[int], None]) -> "Choice":
-    """The C and then the loudness of what words mean, by cross-validation on at most CHOOSING_TEXTS texts.
+    """Choose C, and then the scale of the word vectors, by cross-validation on at most CHOOSING_TEXTS texts.
 
-    The best has the highest mean of accuracy and macro-F; where a text may have several labels, micro-F takes the place
-    of accuracy. One that is better by a hair's breadth is so by chance: what is usual stays unless another gains more
-    than WORTH, and more than 1 / (2 √n) of n texts: about two standard errors where two C differ on one text in twelve.
-    Half of that will do for the loudness (docs/LOG.md).
+    The best has the highest mean of accuracy and macro-F (if a text may have several labels, of micro-F and macro-F). A
+    small gain may be chance, so the usual value stays unless another gains more than WORTH and more than 1 / (2 √n) of
+    n texts, which is about two standard errors if two C differ on one text in twelve. For the scale half of that is
+    enough (docs/LOG.md).
     """
     some = next(_folds(labels, max(1, round(len(labels) / CHOOSING_TEXTS)), seed))[1]
     sample, truth = features.of(some), labels[some]
 
-    def attempt(C: float, loudness: float) -> Choice:
-        scores = cross_fit(sample.louder(loudness), truth, classes, C, CHOOSING_FOLDS, seed)
+    def attempt(C: float, scale: float) -> Choice:
+        scores = cross_fit(sample.with_meanings_at(scale), truth, classes, C, CHOOSING_FOLDS, seed)
         advance(1)
-        return Choice(C, loudness, value_of(scores, truth), scores, truth)
+        return Choice(C, scale, value_of(scores, truth), scores, truth)
 
     def best(usual: Choice, others: list[Choice], errors: float) -> Choice:
         rival = max(others, key=lambda one: one.value)
         return rival if rival.value > usual.value + max(WORTH, errors / 4 / len(truth) ** 0.5) else usual
 
     usual_C = FEW_CLASSES_C if classes < FEW_CLASSES else 1.0
-    by_C = {C: attempt(C, 0.0 if features.meanings is None else LOUDNESSES[0]) for C in GRID}
+    by_C = {C: attempt(C, 0.0 if features.meanings is None else MEANING_SCALES[0]) for C in GRID}
     chosen = best(by_C[usual_C], list(by_C.values()), 2)
     tried = {str(C): round(one.value, 4) for C, one in by_C.items()}
     if features.meanings is not None:
-        others = [attempt(chosen.C, loudness) for loudness in LOUDNESSES[1:]]
-        tried |= {f"meanings {one.loudness:g}": round(one.value, 4) for one in others}
+        others = [attempt(chosen.C, scale) for scale in MEANING_SCALES[1:]]
+        tried |= {f"meanings {one.meaning_scale:g}": round(one.value, 4) for one in others}
         chosen = best(chosen, others, 1)
     return replace(chosen, tried=tried)
 
 
 def value_of(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Mean of accuracy and macro-F; of micro-F and macro-F where a text may have several labels."""
+    """Mean of accuracy and macro-F; of micro-F and macro-F if a text may have several labels."""
     if labels.ndim == 2:
         labels, predicted = labels.astype(np.int64), (scores > 0).astype(np.int64)
         return (several_labels_f(labels, predicted, "micro") + several_labels_f(labels, predicted, "macro")) / 2

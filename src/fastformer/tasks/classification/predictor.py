@@ -47,7 +47,7 @@ class Classifier(Predictor[ClassificationSettings]):
     def predict(self, examples: Iterable[Any], options: Predicting | None = None) -> Iterator[dict[str, Any]]:
         """One label: `{"label": …, "probabilities": {…}}`; several: `labels`; a number: `{"prediction": …}`.
 
-        With `top` there are only so many probabilities, the largest first. With a `threshold` no label is given that
+        With `top` there are only that many probabilities, the largest first. With a `threshold` no label is given that
         is less probable.
         """
         options = options or Predicting()
@@ -106,8 +106,8 @@ class Classifier(Predictor[ClassificationSettings]):
     def compare(self, models: Mapping[str, Callable[..., Any]], examples: Iterable[Any]) -> dict[str, dict[str, float]]:
         """Score several forms of the model on labelled texts: quality, texts per second, difference from the first.
 
-        Every batch goes through all of them in turn, so a machine's moods meet all alike. The time is that of the
-        models, without reading and tokenizing.
+        Every batch goes through all of them in turn, so that disturbances of the machine affect all of them. The time
+        is that of the models, without reading and tokenizing.
         """
         seconds = dict.fromkeys(models, 0.0)
 

@@ -1,8 +1,8 @@
 """`fastformer evaluate --report DIR`: where a classifier errs, as `report.md`, `report.json` and a picture.
 
 For one label per text the picture is the confusion matrix, `confusion.png`; for numbers it is predictions against
-truths, `scatter.png`. Several labels per text have none: which of the wrong labels was taken for which missing one,
-nobody can tell.
+truths, `scatter.png`. Several labels per text have none: nobody can tell which wrong label
+stands for which missing one.
 """
 
 import textwrap
@@ -254,7 +254,7 @@ def plot_confusion(names: Sequence[str], counts: np.ndarray, path: Path, texts: 
 
 
 def plot_scatter(predicted: np.ndarray, true: np.ndarray, path: Path, texts: str) -> None:
-    """Write a PNG of predictions against truths; where truths are few values, points are spread sideways."""
+    """Write a PNG of predictions against truths; if truths are few values, points are spread sideways."""
     caption, random = texts, np.random.default_rng(0)
     if len(true) > _POINTS:
         shown = random.choice(len(true), _POINTS, replace=False)
@@ -279,7 +279,7 @@ def plot_scatter(predicted: np.ndarray, true: np.ndarray, path: Path, texts: str
 
 
 def _figure(width: float, height: float, title: str, caption: str) -> Any:
-    """An empty figure with so many inches for its axes below a title and a caption."""
+    """An empty figure with axes of `width` × `height` inches below a title and a caption."""
     with extra("plots"):
         from matplotlib.figure import Figure
 

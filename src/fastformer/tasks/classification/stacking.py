@@ -1,22 +1,24 @@
-"""How much of the encoder goes beside the n-gram channel: two numbers, fitted on texts that neither has learned from.
+"""How channel and encoder are blended: two weights, fitted on texts that neither has learned from.
 
     logits = s · channel + w · encoder (+ c)
 
-How loud each is beside the other minimizes the log loss of the held-out texts, in which a rare class weighs more than
-its share (`class_weights`): a blend that is good for the frequent classes alone is not what macro-F asks for. How loud
-both are together, and how much doubt remains where both are sure (`modeling.heads.with_doubt`), then minimizes the log
-loss of the question whether the answer is right, so that its probability means what it says; where the channel answers
-alone, on all texts of which it has unseen scores. Where every class is to count the same (`balanced`), it does so in
-both losses.
+1. The ratio of s and w minimizes the log loss of the held-out texts, in which a rare class weighs more than its share
+   (`class_weights`): macro-F needs a blend that is good for rare classes too.
+2. The scale of both together, and the doubt that remains when both are sure (`modeling.heads.with_doubt`), minimize the
+   log loss of the question whether the answer is right, so that its probability can be trusted. If the channel answers
+   alone, all texts of which it has unseen scores count.
 
-The encoder is heard only if it is clear, by SURE standard errors, that the first loss is lower with it or that more
-answers are right, and if on n texts the mean of accuracy and macro-F is higher by more than WORTH / √n: one standard
-error, where the two differ in one text of 64. Where the held-out texts are too much like those trained on (chapters of
-one book), both parts are right nearly always: then the simpler one answers. What s would be alone is known from cross-
-validation on the training texts: as many as PRIOR_TEXTS further texts speak for that.
+With `balanced` every class counts the same in both losses.
 
-Where a text may have several labels, each label of each text is a question of its own: the loss is the binary one, and
-c, one number for all labels, is fitted with s and w. There is no doubt then.
+The encoder is used only if it is clear, by SURE standard errors, that the first loss is lower with it or that more
+answers are right, and if on n texts the mean of accuracy and macro-F is higher by more than WORTH / √n, which is one
+standard error if the two differ on one text in 64. If the held-out texts are too similar to the training texts
+(chapters of one book), both parts are right nearly always, and the simpler one answers. The s of the channel alone is
+expected to be that of cross-validation on the training texts; this expectation weighs as much as PRIOR_TEXTS further
+texts.
+
+If a text may have several labels, each label of each text is a question of its own: the loss is the binary one, and c,
+one number for all labels, is fitted with s and w. There is no doubt then.
 """
 
 from collections.abc import Callable
@@ -59,14 +61,14 @@ def _doubtful(logits: np.ndarray, doubt: float) -> np.ndarray:
 
 
 def class_weights(labels: np.ndarray, classes: int, power: float = 0.5) -> np.ndarray:
-    """(texts of the class)^-power for each class, 1 on average over the texts: 0 is all alike, 1 balanced."""
+    """(texts of the class)^-power for each class, 1 on average over the texts: power 0 is equal, 1 balanced."""
     counts = np.bincount(labels, minlength=classes).clip(1)
     weights = (1 / counts) ** power
     return weights * len(labels) / weights[labels].sum()
 
 
-def loudness(space: LabelSpace, channel: np.ndarray, labels: np.ndarray) -> float:
-    """The s of the least log loss for the channel alone."""
+def best_scale(space: LabelSpace, channel: np.ndarray, labels: np.ndarray) -> float:
+    """The s that minimizes the log loss of the channel alone."""
     if space.kind == "multi":
         return _least_binary(channel, None, labels, USUAL).channel
     return _least(lambda s: _loss(space, s * channel, labels) + _prior(s, USUAL), (USUAL,))[0]
@@ -75,9 +77,9 @@ def loudness(space: LabelSpace, channel: np.ndarray, labels: np.ndarray) -> floa
 def losses_of_both(
     space: LabelSpace, one: np.ndarray, other: np.ndarray, labels: np.ndarray
 ) -> tuple[tuple[float, float], float]:
-    """Mean log loss of two channels alone, each at its best loudness, and by how much they may differ by chance."""
+    """Mean log loss of two channels, each at its best scale, and by how much the two may differ by chance."""
     losses = [
-        log_losses(probabilities(space, loudness(space, scores, labels) * scores), labels) for scores in (one, other)
+        log_losses(probabilities(space, best_scale(space, scores, labels) * scores), labels) for scores in (one, other)
     ]
     return (float(losses[0].mean()), float(losses[1].mean())), _error(losses[0] - losses[1]) / len(labels)
 
@@ -89,10 +91,10 @@ def _error(differences: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class Unseen:
-    """What the two parts say of texts that they have not learned from.
+    """Scores of the two parts on texts that they have not learned from.
 
-    The channel speaks of all these texts, the encoder of the first ones: the channel is cheap enough for
-    cross-validation, so that it can speak of texts that the encoder was trained on.
+    The channel has scores of all these texts, the encoder of the first ones only. The channel is cheap enough for
+    cross-validation, so it also has unseen scores of texts that the encoder was trained on.
     """
 
     space: LabelSpace
@@ -101,10 +103,10 @@ class Unseen:
     labels: np.ndarray
     usual: float  # the s that is expected
     balanced: bool = False  # every class weighs the same in both losses
-    counts: np.ndarray | None = None  # how much each text counts in them; None: all alike
+    counts: np.ndarray | None = None  # how much each text counts in them; None: all the same
 
     def of(self, first: slice) -> "Unseen":
-        """The same with some of the first texts, and all that are beyond them."""
+        """The same with some of the first texts, and all texts after them."""
 
         def some(rows: np.ndarray) -> np.ndarray:
             return np.concatenate([rows[: len(self.encoder)][first], rows[len(self.encoder) :]])
@@ -114,7 +116,7 @@ class Unseen:
         return replace(self, channel=channel, encoder=self.encoder[first], labels=labels, counts=counts)
 
     def blend(self) -> Blend:
-        """The blend of the least log loss, or the channel alone."""
+        """The blend that minimizes the log loss, or the channel alone."""
         every = np.ones(len(self.labels), np.float32) if self.counts is None else self.counts
         first, labels, counts = (rows[: len(self.encoder)] for rows in (self.channel, self.labels, every))
         if self.space.kind == "multi":
@@ -135,31 +137,31 @@ class Unseen:
         right = [(logits > 0) == (labels > 0.5) if labels.ndim == 2 else logits.argmax(1) == labels for logits in said]
         surely = any(more.sum() > SURE * _error(more) for more in (gained, right[1].astype(int) - right[0]))
         worth = value_of(said[1], labels) - value_of(said[0], labels)
-        heard = surely and gained.sum() > 0 and worth > WORTH / len(labels) ** 0.5
+        use_encoder = surely and gained.sum() > 0 and worth > WORTH / len(labels) ** 0.5
         if self.space.kind == "multi":
-            return both if heard else _least_binary(self.channel, None, self.labels, self.usual, every)
-        if heard:
+            return both if use_encoder else _least_binary(self.channel, None, self.labels, self.usual, every)
+        if use_encoder:
             return self._calibrated(both, said[1], labels, counts)
         return self._calibrated(alone, alone.channel * self.channel, self.labels, every)
 
     def _calibrated(self, found: Blend, logits: np.ndarray, labels: np.ndarray, counts: np.ndarray) -> Blend:
-        """The same blend, as loud and as doubtful as is right for texts with these logits and labels.
+        """The same blend, with the scale and the doubt that fit texts with these logits and labels.
 
-        The question is whether the answer is right, yes or no, and its probability is judged by the log loss of that.
+        They minimize the log loss of the question whether the answer is right, yes or no.
         """
         right = logits.argmax(axis=1) == labels
         weights = counts * (class_weights(labels, self.space.size, 1.0)[labels] if self.balanced else 1.0)
 
-        def loss(louder: float, doubt: float) -> float:
-            sure = probabilities(self.space, _doubtful(louder * logits, min(doubt, MOST_DOUBT))).max(axis=1)
-            guess = _prior(louder, 1.0) + _prior(doubt, USUAL_DOUBT) / 10
+        def loss(scale: float, doubt: float) -> float:
+            sure = probabilities(self.space, _doubtful(scale * logits, min(doubt, MOST_DOUBT))).max(axis=1)
+            guess = _prior(scale, 1.0) + _prior(doubt, USUAL_DOUBT) / 10
             return float((weights * log_losses(sure[:, None], right[:, None])[:, 0]).sum()) + guess
 
-        louder, doubt = _least(loss, (1.0, USUAL_DOUBT))
-        return Blend(found.channel * louder, found.encoder * louder, min(doubt, MOST_DOUBT))
+        scale, doubt = _least(loss, (1.0, USUAL_DOUBT))
+        return Blend(found.channel * scale, found.encoder * scale, min(doubt, MOST_DOUBT))
 
     def cross_blended(self) -> np.ndarray:
-        """Logits of the first texts by a blend that other texts gave: every second one has that of the rest.
+        """Logits of the first texts, each by a blend fitted on other texts: every second text on the rest.
 
         Scores of a model on the very texts that its blend was fitted on would flatter it.
         """
@@ -174,7 +176,7 @@ class Unseen:
 
 
 def _prior(found: float, expected: float) -> float:
-    """What PRIOR_TEXTS further texts say against a number that is not as expected."""
+    """The penalty for a number that is not as expected, as if PRIOR_TEXTS further texts spoke against it."""
     return PRIOR_TEXTS * np.log(found / expected) ** 2
 
 
@@ -191,7 +193,7 @@ def _least_binary(
     usual: float,
     counts: np.ndarray | None = None,
 ) -> Blend:
-    """The blend of the least loss where texts may have several labels; `encoder` may be left out."""
+    """The blend that minimizes the loss if texts may have several labels; `encoder` may be left out."""
     parts = [channel.reshape(-1).astype(np.float64)]
     parts += [] if encoder is None else [encoder.reshape(-1).astype(np.float64)]
     truth = labels.reshape(-1) > 0.5
@@ -216,7 +218,7 @@ def _least_binary(
 
 
 def _least(loss: Callable[..., float], start: tuple[float, ...]) -> list[float]:
-    """The positive numbers for which a function has its least value."""
+    """The positive numbers that minimize a function."""
 
     def numbers(logs: np.ndarray) -> list[float]:
         return [float(number) for number in np.exp(np.clip(logs, -7, 7))]

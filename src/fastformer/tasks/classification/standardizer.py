@@ -11,7 +11,7 @@ from fastformer.tasks.classification.data import LabelSpace
 
 @dataclass(frozen=True)
 class Standardizer:
-    """Mean and deviation of the numbers of a training; labels that are no numbers stay as they are."""
+    """Mean and deviation of the numbers of a training; labels that are not numbers stay as they are."""
 
     mean: float = 0.0
     deviation: float = 1.0
@@ -40,7 +40,7 @@ class Standardizer:
 
     @torch.no_grad()
     def fold_into(self, model: FastformerForSequenceClassification) -> None:
-        """Build the two numbers into the last layer: no one who loads the model needs to know of them."""
+        """Build the two numbers into the last layer, so that loading the model does not need them."""
         if self.changes:
             model.classifier.weight.mul_(self.deviation)
             model.classifier.bias.mul_(self.deviation).add_(self.mean)

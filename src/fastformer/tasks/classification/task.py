@@ -40,7 +40,7 @@ class Classification(Task[ClassificationSettings, ClassificationParts]):
     def settings(self, preset: str | ClassificationSettings = "default", **given: Any) -> ClassificationSettings:
         """The settings of a preset; a run to start from brings its tokenizer, unless one is given.
 
-        `init="none"` starts from nothing at all, not even from what is known of words.
+        `init="none"` starts from nothing at all, not even from pre-trained word vectors.
         """
         if given.get("init") == "none":
             given |= {"init": None, "meanings": False}
@@ -66,7 +66,7 @@ class Classification(Task[ClassificationSettings, ClassificationParts]):
         labelled: bool = True,
         format: Format | None = None,
     ) -> Table:
-        """The rows of a file or of a list of dictionaries. What kind of labels they are, the training data decides."""
+        """The rows of a file or of a list of dictionaries. The training data decides what kind of labels they are."""
         source = source if isinstance(source, str | Path) else list(source)
         reading = settings.reading("train" if split == "unlabelled" else split, format)
         if not labelled or split == "unlabelled":
@@ -151,7 +151,7 @@ class Classification(Task[ClassificationSettings, ClassificationParts]):
     ) -> tuple[FastformerForSequenceClassification, np.ndarray]:
         """A model with an n-gram channel beside its encoder, and the logits of the held-out texts by both.
 
-        Where the texts are few and the encoder is heard, it learns once more, from the held-out ones too.
+        If there are few texts and the encoder is used, it is trained once more, on the held-out texts too.
         """
         stacked = fit_channel(
             tokenizer=parts.tokenizer,
@@ -214,7 +214,7 @@ class Classification(Task[ClassificationSettings, ClassificationParts]):
         return classifier_card(trained, name)
 
     def evaluated_tables(self, result: Mapping[str, Any], title: str) -> Iterator[Shown]:
-        """The scores, and those of each class where they are few."""
+        """The scores, and those of each class if they are few."""
         numbers = {name: value for name, value in result.items() if name not in DETAILS}
         yield Shown(title, {"": numbers}, tuple(numbers))
         if 0 < len(result.get("classes", ())) <= FEW_CLASSES:

@@ -1,4 +1,4 @@
-"""Floors: what is known of a conversion without a neural network.
+"""Floors: how well conversions can be predicted without a neural network.
 
 `ad`: how often this ad converted in training, (conversions + 10 r) / (events + 10) with r the rate of all ads.
 `words`: logistic regression on the words of the ad and, apart from them, of the behaviours; no word meets another.

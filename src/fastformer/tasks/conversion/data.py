@@ -1,6 +1,6 @@
 """Events -> arrays -> batches.
 
-Of the texts each distinct one is kept once and tokenized once; an event is a list of numbers of texts, in a file that
+Each distinct text is kept once and tokenized once; an event is a list of numbers of texts, in a file that
 is mapped into memory. So a log may be larger than memory as long as its distinct texts are not.
 """
 
@@ -31,7 +31,7 @@ class Events:
     behaviors: Ragged  # numbers of texts, the latest last
     ads: np.ndarray  # number of a text
     labels: np.ndarray
-    times: np.ndarray  # nan where there is none
+    times: np.ndarray  # nan if there is none
     numbers: np.ndarray  # (rows, columns)
     category_numbers: np.ndarray  # (rows, columns): places in `category_values`
     category_values: list[list[str]]
@@ -73,7 +73,7 @@ class Events:
 
 
 def padded(lists: Ragged, fill: int = 0) -> tuple[Tensor, Tensor]:
-    """Lists as a matrix of integers, and 1 where one is real; at least one place wide."""
+    """Lists as a matrix of integers, and 1 if one is real; at least one place wide."""
     matrix, mask = lists.padded(fill)
     if not matrix.shape[1]:
         matrix, mask = np.full((len(matrix), 1), fill), np.zeros((len(matrix), 1), dtype=bool)

@@ -1,4 +1,4 @@
-"""What is known of conversion prediction before anything is imported."""
+"""The declaration of conversion prediction, which imports nothing heavy."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ class ConversionSettings(TaskSettings):
     adapt_init: bool = True  # fit what --init gives to the data (warm_start.py)
 
     def for_size(self, rows: int) -> Self:
-        """Settle the number of epochs where it is left open: about 1,000 steps in all, from 3 to 8 epochs."""
+        """Settle the number of epochs if it is left open: about 1,000 steps in all, from 3 to 8 epochs."""
         if self.training.epochs is not None:
             return self
         epochs = round(STEPS * settled(self.training.batch_size) / rows)
@@ -43,7 +43,7 @@ class ConversionSettings(TaskSettings):
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
-        """The settings that a run.json tells of; the side features are those that the run has learned."""
+        """The settings in a run.json; the side features are those that the run has learned."""
         features = record["features"]  # held to its type by the declaration
         numeric, categorical = tuple(features["numeric"]), tuple(features["categorical"])
         return replace(super().from_record(record), numeric=numeric, categorical=categorical)

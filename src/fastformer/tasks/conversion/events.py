@@ -1,5 +1,7 @@
-"""Files or dictionaries -> events: `behaviors` (texts, the latest last), `ad` (a text), `label` (0 or 1), and perhaps
-`time` and side features by name. Whatever is wrong is said in one line with its file and line.
+"""Files or dictionaries -> events.
+
+An event has `behaviors` (texts, the latest last), `ad` (a text), `label` (0 or 1), and optionally `time` and side
+features by name. Whatever is wrong is reported in one line with its file and line.
 """
 
 import math
@@ -33,8 +35,8 @@ class Event(NamedTuple):
     ad: str
     label: int | None
     time: float | None
-    numbers: list[float]  # nan where missing
-    values: list[str]  # of categories; "" where missing
+    numbers: list[float]  # nan if missing
+    values: list[str]  # of categories; "" if missing
 
 
 NO_SIDE_FEATURES = Columns()
@@ -66,7 +68,7 @@ class EventSource:
                 yield keep.of(record), event
 
     def _events(self, rows: Iterable[Object]) -> Iterator[tuple[dict[str, Any], Event]]:
-        """The rows, and the events that they are. Where all are to be answered, one without an ad has an empty one."""
+        """The rows, and the events that they are. If all are to be answered, one without an ad has an empty one."""
         total, left_out = 0, LeftOut()
         for where, record in rows:
             total += 1

@@ -11,7 +11,7 @@ from torch import Tensor
 from fastformer.data.values import label_of
 from fastformer.tasks.conversion.events import Columns, Event
 
-_NOTHING = 1e-9  # a deviation that is no more than so much of the mean is none
+_NOTHING = 1e-9  # a deviation of at most this share of the mean counts as none
 _FARTHEST = 100.0  # deviations from the mean
 
 
@@ -46,7 +46,7 @@ class SideFeatures:
         return cls(numeric, categorical)
 
     def standardised(self, numbers: np.ndarray) -> np.ndarray:
-        """Numbers (rows, columns) with mean 0 and deviation 1, cut at 100; 0 where one is missing."""
+        """Numbers (rows, columns) with mean 0 and deviation 1, cut at 100; 0 if one is missing."""
         means, deviations = np.array([*self.numeric.values()], dtype=np.float64).reshape(-1, 2).T
         return np.nan_to_num((numbers - means) / deviations).clip(-_FARTHEST, _FARTHEST).astype(np.float32)
 
@@ -64,7 +64,7 @@ class SideFeatures:
         return np.array([known.get(value, 0) for value in values], dtype=np.int64)
 
     def of_events(self, events: Sequence[Event]) -> dict[str, Tensor]:
-        """Model inputs: `numeric` and `categories`, where there are any."""
+        """Model inputs: `numeric` and `categories`, if there are any."""
         inputs = {}
         if self.numeric:
             inputs["numeric"] = torch.from_numpy(self.standardised(np.array([event.numbers for event in events])))

@@ -32,7 +32,7 @@ class BehaviorLog:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._database = sqlite3.connect(self.path, timeout=_SECONDS, check_same_thread=False, isolation_level=None)
-            self._database.execute("PRAGMA journal_mode = WAL")  # readers do not wait for whoever writes
+            self._database.execute("PRAGMA journal_mode = WAL")  # readers do not wait for a writer
             self._database.execute("PRAGMA synchronous = FULL")  # on the disk, not only on its way
             self._database.executescript(_TABLE)
         except (sqlite3.Error, OSError) as error:

@@ -15,7 +15,7 @@ GROUPS = 15
 
 
 def scores(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """AUC (where both labels occur), log loss, and the expected calibration error of the conversion's probability.
+    """AUC (if both labels occur), log loss, and the expected calibration error of the conversion's probability.
 
     The latter: events are put into 15 equal ranges of the probability; |share converted - mean probability| is averaged
     over events.
@@ -23,20 +23,20 @@ def scores(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     if not np.isfinite(probabilities).all():
         raise diverged()
     found = {} if labels.min() == labels.max() else {"auc": float(roc_auc_score(labels, probabilities))}
-    # One class, "converted", which is predicted always and right where the label is 1.
+    # One class, "converted", which is predicted always and right if the label is 1.
     error = calibration_error(probabilities[:, None], 1 - labels)
     chances = np.clip(probabilities, 1e-12, 1 - 1e-12)
     return {**found, "log_loss": float(log_loss(labels, chances, labels=[0, 1])), "calibration_error": error}
 
 
 def validation_scores(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """`scores`, and where there is no AUC to pick the best epoch, the log loss with its sign changed."""
+    """`scores`, and if there is no AUC to pick the best epoch, the log loss with its sign changed."""
     found = scores(expit(logits.astype(np.float64)), labels.astype(np.int64))
     return found if "auc" in found else {**found, "negative_log_loss": -found["log_loss"]}
 
 
 def best_metric(labels: np.ndarray) -> str:
-    """What picks the epoch: AUC, or the log loss where the validation rows have one label only."""
+    """What picks the epoch: AUC, or the log loss if the validation rows have one label only."""
     return "negative_log_loss" if labels.min() == labels.max() else "auc"
 
 

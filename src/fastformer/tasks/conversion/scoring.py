@@ -123,7 +123,7 @@ class EventPredictor(Predictor[ConversionSettings]):
             yield from self._in_batches(chunk, vectors, self._users).float().cpu().numpy()
 
     def evaluate(self, examples: Iterable[Event | dict[str, Any]], options: Any = None) -> dict[str, float]:
-        """AUC, log loss and calibration error; `plot` is where to draw how far the probabilities are right."""
+        """AUC, log loss and calibration error; `plot` is the file for a plot of the calibration."""
         labels: list[int] = []
 
         def noting_labels() -> Iterator[Event]:

@@ -1,4 +1,4 @@
-"""What a conversion model does for whoever asks a server: `behaviors` notes what a user did, `score` judges ads."""
+"""What a server offers for a conversion model: `behaviors` notes what a user did, `score` scores ads."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -2,11 +2,11 @@
 
 Items are the first lines of the built-in corpus' docstrings, each from a library. A user likes one of four libraries;
 four of five things in the history are from it. An ad is a title too, from the liked library half of the time. With
-m = 1 where the user likes the ad's library, x the price in standard deviations, and d = 1 on a phone:
+m = 1 if the user likes the ad's library, x the price in standard deviations, and d = 1 on a phone:
 
     P(conversion) = sigmoid(4 m - 2.5 - 0.5 x + 0.5 d)
 
-So whoever sees only the price and the device can do little, and nobody can do better than the noise allows.
+So price and device alone say little, and no model can do better than the noise allows.
 """
 
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def titles() -> dict[str, list[str]]:
 def simulate(
     rows: int, *, seed: int = 0, behaviors: int = BEHAVIORS, shortest: int | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Events with `behaviors` (so many at most, `shortest` at least; half as many by default), `ad`, `label`, `time`.
+    """Events with `behaviors` (at most that many, at least `shortest`, by default half as many), `ad`, `label`, `time`.
 
     Also `user`, `price` (a number) and `device` (a category). The probability it was drawn with is in `chance`.
     """

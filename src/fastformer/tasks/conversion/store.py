@@ -119,7 +119,7 @@ class BehaviorStore:
         with self._lock:
             if user in self.users:
                 self.users.move_to_end(user)
-            state = self.users.get(user) or _User(deque())  # whoever is only asked for is not kept
+            state = self.users.get(user) or _User(deque())  # a user who is only asked about is not kept
             if state.vector is not None:
                 return state.vector
             behaviors, changes = [*state.behaviors], state.changes
@@ -172,7 +172,7 @@ class BehaviorStore:
             if not texts:
                 return
             vectors = self.predictor.items(texts)
-            with self._lock:  # whoever adds to the log has the lock: if nothing came meanwhile, this is all
+            with self._lock:  # adding to the log needs the lock: if nothing came meanwhile, this is all
                 if user not in self.users and self.log.of(user) == texts:
                     self._state(user).behaviors.extend(vectors[text] for text in texts)
 

@@ -30,7 +30,7 @@ from fastformer.tasks.conversion.scoring import EventPredictor
 from fastformer.tasks.texts import encoder_config
 
 SCORES = ("auc", "log_loss", "calibration_error")
-_CONVERTED = LabelSpace("multi", ("converted",))  # one sigmoid, to whoever calibrates
+_CONVERTED = LabelSpace("multi", ("converted",))  # one sigmoid, for calibration
 
 
 @dataclass(kw_only=True)
@@ -45,7 +45,7 @@ class Conversion(Task[ConversionSettings, ConversionParts]):
     """Who converts on which ad."""
 
     def check(self, settings: ConversionSettings) -> ConversionSettings:
-        """Refuse what cannot be a side feature or a start; unless told, behaviours are mixed as words are."""
+        """Refuse what cannot be a side feature or a start; by default the mixer of texts also reads behaviours."""
         settings = replace(
             settings,
             numeric=_names(settings.numeric),
@@ -133,7 +133,7 @@ class Conversion(Task[ConversionSettings, ConversionParts]):
         )
 
     def build(self, parts: ConversionParts, workspace: Workspace) -> FastformerForConversion:
-        """A model whose words start from --init, where it is given."""
+        """A model whose words start from --init, if it is given."""
         settings, tokenizer = parts.settings, parts.tokenizer
         model = build_model(settings, tokenizer, parts.features)
         if settings.init is not None and not workspace.resume:  # a checkpoint has all weights
@@ -240,7 +240,7 @@ def build_model(
 
 @torch.inference_mode()
 def logits_of(model: FastformerForConversion, part: Part, pad_token_id: int, most: int) -> np.ndarray:
-    """Logits of all rows, at most so many at once: a batch encodes all of its texts, however many these are."""
+    """Logits of all rows, at most `most` at once, because a batch encodes all of its texts, however many."""
     logits = np.zeros(len(part), dtype=np.float32)
     for similar in token_budget_batches(part.lengths, BATCH_TOKENS):
         for batch in np.array_split(similar, -(-len(similar) // most)):

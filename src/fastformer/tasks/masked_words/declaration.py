@@ -1,4 +1,4 @@
-"""What is known of masked words before anything is imported."""
+"""The declaration of masked words, which imports nothing heavy."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -47,7 +47,7 @@ MODELS = {
 
 
 def check_architecture(settings: RecommendationSettings) -> RecommendationSettings:
-    """The settings with the mixers of the model where none are given; what it has no place for is refused."""
+    """The settings with the mixers of the model if none are given; what it has no place for is refused."""
     model = settings.recommender
     if model not in MODELS:
         raise UserError(unknown("model", model, MODELS))

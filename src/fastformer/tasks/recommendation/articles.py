@@ -32,7 +32,7 @@ class Articles:
         return np.flatnonzero([bool(title.strip()) for title in titles]).astype(np.int32)
 
     def find(self, ids: Iterable[str], what: str) -> np.ndarray:
-        """The rows of some ids; `what` they are is said of one that is not there."""
+        """The rows of some ids; the error for a missing one says `what` it is."""
         ids = list(ids)
         if missing := [str(one) for one in ids if one not in self.numbers]:
             known = next(iter(self.numbers), "")

@@ -1,4 +1,4 @@
-"""behaviors.tsv -> arrays, in blocks and without a Python object a token, so that millions of lines take seconds.
+"""behaviors.tsv -> arrays, in blocks and without a Python object per token, so that millions of lines take seconds.
 
 Arrow cuts a block of lines into fields, the fields into words, and looks the words up among the ids of the news. Only
 distinct histories are taken apart, and only the first time.
@@ -41,7 +41,7 @@ class Behaviors:
         self.path = path
         self.ids = ids  # of news.tsv
         self.known = ids  # and those of candidates that are not in it
-        self.labelled: bool | None = None  # told by the first candidate
+        self.labelled: bool | None = None  # the first candidate decides
         self.blank_lines = self.impressions = self.missing = self.repeated = 0
         self.rows: dict[bytes, int] = {}  # digest of a history as written -> its row
         self.impression_ids: list[pa.Array] = []
@@ -204,7 +204,7 @@ def _words(column: pa.Array) -> tuple[pa.Array, np.ndarray]:
 
 
 def _seconds(times: pa.Array) -> np.ndarray:
-    """Seconds since 1970, NaN for what is no time."""
+    """Seconds since 1970, NaN for what is not a time."""
     found = pc.strptime(pc.utf8_trim_whitespace(times), format=_TIME, unit="s", error_is_null=True)
     return found.cast(pa.int64()).cast(pa.float64()).fill_null(np.nan).to_numpy()
 
@@ -244,7 +244,7 @@ def _split_labels(words: pa.Array) -> tuple[pa.Array, np.ndarray]:
 
 
 def _as_numbers(texts: pa.ChunkedArray) -> np.ndarray:
-    """Impression ids as int64 where that loses nothing, else as strings."""
+    """Impression ids as int64 if that loses nothing, else as strings."""
     with suppress(pa.ArrowInvalid):
         numbers = texts.cast(pa.int64())
         if numbers.cast(pa.string()).equals(texts):

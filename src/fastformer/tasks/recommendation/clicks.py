@@ -29,13 +29,13 @@ class Clicks:
     """
 
     news: pa.Table  # NEWS_COLUMNS, all strings; row i is news number i
-    impression_ids: np.ndarray  # as in the file: int64, or str where they are no numbers
-    users: np.ndarray  # int32, impression -> code of who saw it, from 0; -1 where the file does not say
-    times: np.ndarray  # float64, impression -> seconds since 1970; NaN where the file does not say
+    impression_ids: np.ndarray  # as in the file: int64, or str if they are not numbers
+    users: np.ndarray  # int32, impression -> code of who saw it, from 0; -1 if the file does not say
+    times: np.ndarray  # float64, impression -> seconds since 1970; NaN if the file does not say
     histories: Ragged  # the distinct ones: news numbers, int32, oldest click first
     history_of: np.ndarray  # int32, impression -> row of `histories`
     candidates: Ragged  # news numbers, int32, one row per impression, in the order of the file
-    labels: np.ndarray | None  # int8, one a value of `candidates`, 1 for a click; None where the file has none
+    labels: np.ndarray | None  # int8, one per value of `candidates`, 1 for a click; None if the file has none
     quirks: dict[str, int]  # what was odd and how often, see `fastformer.tasks.recommendation.mind.QUIRKS`
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""What is known of recommendation before anything is imported."""
+"""The declaration of recommendation, which imports nothing heavy."""
 
 from dataclasses import dataclass
 from pathlib import Path

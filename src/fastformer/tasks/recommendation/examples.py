@@ -126,7 +126,7 @@ def batch_of(
 
 
 def draw_distinct(random: np.random.Generator, counts: np.ndarray, size: int) -> np.ndarray:
-    """For each row `size` different numbers below its count, all sets equally likely; -1 where it has too few.
+    """For each row `size` different numbers below its count, all sets equally likely; -1 if it has too few.
 
     Floyd's algorithm on all rows at once: the j-th draw is from the first n-size+j+1 numbers, and a number that was
     drawn before gives way to the last of these.

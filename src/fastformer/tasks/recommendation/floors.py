@@ -4,7 +4,7 @@
     popularity     n_c, how many users clicked the candidate c in training
     co-occurrence  Σ_h C[h, c] / √(n_h n_c) over the articles h of a history: C[h, c] users clicked both
 
-Both come from one matrix X, 1 where a user clicked an article, in a history or an impression: n = Σ_u X[u], C = Xᵀ X. A
+Both come from one matrix X, 1 if a user clicked an article, in a history or an impression: n = Σ_u X[u], C = Xᵀ X. A
 user who clicks an article twice counts once. Articles of two folders are the same if their ids are. An article that the
 training folder does not have scores 0. The labels of the folder that is ranked are never looked at.
 """

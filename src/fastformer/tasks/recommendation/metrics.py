@@ -7,7 +7,7 @@ With the candidates of an impression in the order of their scores, best first, f
     nDCG@k  Σ_{rank ≤ k} (2^y − 1) / log2(rank + 1)  ÷  the same sum with all clicks ranked first
 
 Equal scores are ranked by place in MRR and nDCG: the candidate that stands first in the file comes first. Impressions
-with one class only have no AUC; those without a click have no metric at all. They are left out and counted. Where no
+with one class only have no AUC; those without a click have no metric at all. They are left out and counted. If no
 impression has an AUC it is missing in the result.
 
 Impressions with equally many candidates make a matrix: the work is a few sorts of matrices, no loop over impressions.
@@ -39,7 +39,7 @@ def impression_metrics(scores: np.ndarray, labels: np.ndarray, offsets: np.ndarr
 
 
 def metrics_of_each(scores: np.ndarray, labels: np.ndarray, offsets: np.ndarray) -> dict[str, np.ndarray]:
-    """METRICS of every impression; nan where it has none."""
+    """METRICS of every impression; nan if it has none."""
     _check(scores, offsets)
     found = {name: np.full(len(offsets) - 1, np.nan) for name in METRICS}
     for rows, places in _matrices(offsets):

@@ -4,11 +4,11 @@
     behaviors.tsv  impression id, user id, time, history as `N1 N2`, candidates as `N1-0 N2-1` (in test as `N1 N2`)
 
 Fields stand between tabs and nothing is quoted: a quotation mark is text. Files of millions of lines are parsed in
-blocks by Arrow, without a Python object a token. The result is kept in the cache folder under a name made from the
+blocks by Arrow, without a Python object per token. The result is kept in the cache folder under a name made from the
 contents of both files, and is mapped into memory the next time.
 
-A malformed line is an error that names it. What is only odd is dealt with, counted (`QUIRKS`) and said in one line.
-Repeated clicks in a history are kept: the published models read them, and who reads something twice likes it.
+A malformed line is an error that names it. What is only odd is dealt with, counted (`QUIRKS`) and reported in one
+line. Repeated clicks in a history are kept: the published models read them, and reading twice is a sign of liking.
 """
 
 import hashlib

@@ -38,7 +38,7 @@ class Recommender(TaskModel[Ranker]):
     print([(one["id"], one["title"], one["category"]) for one in best])
     print(recommender.predict([{"history": ["N771"], "candidates": ["N578", "N763", "N461"]}]))
 
-    It prints, with other articles where other packages are installed:
+    It prints, with other articles if other packages are installed:
 
     [('N775', 'Intended to be a drop-in replacement for LIBRARY.argsort which handles NaNs.', 'pandas'),
      ('N679', 'Raise ValueError if the `names` parameter contains duplicates or has an', 'pandas')]

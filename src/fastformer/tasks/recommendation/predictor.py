@@ -63,7 +63,7 @@ class Ranker(Predictor[RecommendationSettings]):
         """A score of every candidate, float32, aligned with `clicks.candidates.values`; larger is better.
 
         With `keep` what the model makes of the articles is kept for the next time. `texts` are titles of articles that
-        are in no table: histories have them by the numbers behind the table's.
+        are in no table: in histories their numbers follow those of the table.
         """
         tune()
         news = self._kept[1] if self._kept is not None and self._kept[0] is clicks.news else None
@@ -82,7 +82,7 @@ class Ranker(Predictor[RecommendationSettings]):
     ) -> Iterator[dict[str, Any]]:
         """`{"ranks": [2, 1, 3]}`: the rank of every candidate, from 1 for the best, in their order; perhaps `scores`.
 
-        With the `impression` that it is the answer to, where that has a name, as in a folder.
+        With the `impression` that it is the answer to, if that has a name, as in a folder.
         """
         with_scores = options is not None and bool(options.scores)
         if isinstance(examples, Clicks):
@@ -138,7 +138,7 @@ class Ranker(Predictor[RecommendationSettings]):
         return found
 
     def _floors(self, clicks: Clicks) -> dict[str, dict[str, float]]:
-        """Scores of rankers that read no text, which count the clicks of the training folder, where that is there."""
+        """Scores of rankers that read no text, which count the clicks of the training folder, if that is there."""
         source = self.trained.record.get("data", {}).get("train")
         self.without_floors = None
         try:

@@ -1,4 +1,4 @@
-"""What a recommender does for whoever asks a server: `recommend`, and `articles` to choose from."""
+"""What a server offers for a recommender: `recommend`, and `articles` to choose from."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,13 +1,14 @@
-"""A table of who met which item when, and a table of items -> folders in MIND's layout, split by time.
+"""A table of users, items and times, and a table of items -> folders in MIND's layout, split by time.
 
     interactions   user, item, time, and perhaps how it went: a rating, or 1 for a click and 0 for none
     items          id and title, and perhaps a category and an abstract
     OUTPUT/train/, dev/, test/   news.tsv, behaviors.tsv
 
-What a user met at one time is an impression. Items at or above `positive` were clicked (by default 1 where values are 0
-and 1, else the median of all), the others were not. An impression without a non-click gets some: items that the user
-never met, drawn evenly from those that somebody did. Its history is what the user clicked before. The first impressions
-by time are for training, the next for choosing the epoch, the last for scoring; nobody's future is in a history.
+All rows of one user at one time are an impression. Items at or above `positive` were clicked (by default 1 if values
+are 0 and 1, else the median of all), the others were not. An impression without a non-click gets some: items that the
+user has no row of, drawn evenly from those that some user has. Its history is what the user clicked before. The first
+impressions by time are for training, the next for choosing the epoch, the last for scoring; nobody's future is in a
+history.
 """
 
 from collections.abc import Iterator, Sequence
@@ -107,7 +108,7 @@ class _Impression(NamedTuple):
 
 
 def _chosen(name: str, found: list[str], wanted: dict[str, tuple[str, ...]], named: dict[str, str]) -> list[str | None]:
-    """The column of each role: as named, else by its name; None where there is none."""
+    """The column of each role: as named, else by its name; None if there is none."""
     chosen: list[str | None] = []
     for role, names in wanted.items():
         if (given := named.get(role)) is not None and given not in found:
@@ -206,7 +207,7 @@ def _positive(values: np.ndarray | None) -> float:
 
 
 def _impressions(met: _Met, positive: float, negatives: int, draw: np.random.Generator) -> list[_Impression]:
-    """By time. Whoever met nothing that was clicked at a time has no impression there."""
+    """Impressions by time. Rows of one user and time without any click make no impression."""
     clicked = np.ones(len(met.users), dtype=bool) if met.values is None else met.values >= positive
     seen: list[set[int]] = [set() for _ in met.people]
     for user, item in zip(met.users.tolist(), met.items.tolist(), strict=True):
@@ -233,7 +234,7 @@ def _impressions(met: _Met, positive: float, negatives: int, draw: np.random.Gen
 
 
 def _unmet(items: np.ndarray, met: set[int], count: int, draw: np.random.Generator) -> list[int]:
-    """So many different items that a user never met, all equally likely; fewer where there are no more."""
+    """Draw `count` different items that a user has no row of, all equally likely; fewer if there are no more."""
     drawn = dict.fromkeys(items[draw.integers(len(items), size=2 * count)].tolist())
     found = [item for item in drawn if item not in met][:count]
     if len(found) < count:  # the user knows most of them

@@ -192,7 +192,7 @@ fastformer predict {name} MINDlarge_test --output prediction.txt
         )
 
     def evaluated_tables(self, result: Mapping[str, Any], title: str) -> Iterator[Shown]:
-        """What is printed after an evaluation; what could not be scored is said in a line."""
+        """What is printed after an evaluation; a line says what could not be scored."""
         columns = tuple(name for name in ("impressions", *METRICS) if name in result)
         rows = {"": result} if not result.get("floors") else {"the model": result, **result["floors"]}
         yield Shown(title, rows, columns)
@@ -208,7 +208,7 @@ def _columns(given: str | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _split(train: Clicks, validation: Clicks | None, seed: int) -> tuple[Clicks, Clicks, str | None]:
-    """What to train and what to choose the epoch on, and how they were told apart if both come from `train`."""
+    """What to train and what to choose the epoch on, and how they were split if both come from `train`."""
     for part in (train, validation):
         if isinstance(part, list):
             raise UserError("training needs articles as well as clicks on them; give a folder of MIND")

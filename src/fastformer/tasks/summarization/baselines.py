@@ -1,6 +1,6 @@
 """Summaries that need no model: the first sentences of an article, and random ones.
 
-Three sentences, as everybody reports, and one, which is harder to beat where summaries are titles.
+Three sentences, as everybody reports, and one, which is harder to beat if summaries are titles.
 """
 
 from collections.abc import Sequence

@@ -22,7 +22,7 @@ from fastformer.tasks.summarization.documents import Documents
 
 END = "[END]"  # in tokenizers that have no such token
 IGNORED = -100  # the label of padding
-_SUMMARY_WEIGHT = 8  # a token of a summary has the whole vocabulary in its sums: it costs as much as so many others
+_SUMMARY_WEIGHT = 8  # a token of a summary has the whole vocabulary in its sums: it costs as much as this many others
 _CHUNK = 256  # documents, in memory together
 
 Item = TypeVar("Item")

@@ -1,4 +1,4 @@
-"""What is known of summarization before anything is imported."""
+"""The declaration of summarization, which imports nothing heavy."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,19 +47,19 @@ class SummarizationSettings(TableSettings):
     beams: int = option(5, "Beam size.", least=1, most=MOST_BEAMS)
     vocab_size: int
     min_frequency: int = 2
-    no_repeat_ngrams: int = 0  # a run of so many words is not written twice (repeats.py); 0: it may be
+    no_repeat_ngrams: int = 0  # a run of this many words is not written twice (repeats.py); 0: it may be
     length_penalty: float = 1.0  # a summary's score is its log-probability by its length to this power
     adapt_init: bool = True  # fit what --init gives to the data (warm_start.py); the paper takes GloVe as it is
     follow: bool = True  # summarize some validation documents after every epoch, which changes nothing but the time
 
     def with_copying(self) -> Self:
-        """A copy in which what `copy` says is said by the model's configuration, and nowhere else."""
+        """A copy in which the model's configuration has what `copy` says, and `copy` is None."""
         if self.copy is None:
             return self
         return replace(self, copy=None, model={**self.model, "copy_mechanism": self.copy})
 
     def for_size(self, documents: int) -> Self:
-        """Settle the epochs, where they are left open: about 1,000 steps in all, from 4 to 15 epochs."""
+        """Settle the epochs, if they are left open: about 1,000 steps in all, from 4 to 15 epochs."""
         if self.training.epochs is not None:
             return self
         epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS, round(STEPS * settled(self.training.batch_size) / documents)))

@@ -1,7 +1,7 @@
 """A source -> documents (article, summary), a few at a time, so that a collection may be larger than memory.
 
 A source is a CSV, TSV, JSONL, Parquet or Excel file (plain, .gz or .zip) with a column for each; CNN/DailyMail as
-published, a folder of `.story` files with `@highlight` before each line of the summary (which gets a full stop where it
+published, a folder of `.story` files with `@highlight` before each line of the summary (which gets a full stop if it
 has none); the PubMed and arXiv files of Cohan et al. (2018), one JSON object per line with lists of sentences, `<S>`
 around those of the summary, whatever the file is called; a folder saved by `datasets`, a Hub name; or `builtin`:
 docstrings without their first line, which is the summary.
@@ -47,7 +47,7 @@ _BUILTIN_ARTICLE_WORDS = 10
 
 
 class Document(NamedTuple):
-    """An article and, where it is read, its summary; both may be empty."""
+    """An article and, if it is read, its summary; both may be empty."""
 
     article: str
     summary: str = ""
@@ -209,7 +209,7 @@ def _text(where: str, value: Any, role: str) -> str:
 
 
 def _choose_columns(name: str, reading: Reading, with_summary: bool, found: list[str]) -> tuple[str | None, ...]:
-    """The two columns: as told, else those of the training, else by their names."""
+    """The two columns: as given, else those of the training, else by their names."""
     listed = f"columns found: {', '.join(found[:30])}{', …' if len(found) > 30 else ''}"
     article, summary = reading.text_column, reading.label_column if with_summary else None
     for column, role in ((article, "article"), (summary, "summary")):
@@ -269,5 +269,5 @@ def _json_in_txt(source: str) -> Format | None:
     try:
         with opened(source) as file:
             return "jsonl" if file.peek(1).startswith(b"{") else None
-    except (OSError, EOFError, zlib.error):  # whoever reads the whole file says what is wrong with it
+    except (OSError, EOFError, zlib.error):  # reading the whole file reports what is wrong with it
         return None

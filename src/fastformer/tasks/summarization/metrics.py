@@ -2,7 +2,7 @@
 shares with the one people wrote; Lsum takes the subsequence sentence by sentence, as the field reports it.
 
 English words are stemmed, as everybody does. In other languages they are not, and words are runs of letters of any
-script (rouge-score by itself drops every letter that is not ASCII); a character where scripts have no spaces.
+script (rouge-score by itself drops every letter that is not ASCII); a character if scripts have no spaces.
 
 An interval is the bootstrap's: the middle 95% of the means of documents drawn with replacement.
 """
@@ -38,7 +38,7 @@ def language_code(given: str) -> str:
 
 
 class LanguageDetector:
-    """Tells English from languages whose letters are not all ASCII; others must be told (`--language`)."""
+    """Tells English from languages whose letters are not all ASCII; others must be named (`--language`)."""
 
     def __init__(self) -> None:
         self.letters = self.foreign = 0

@@ -27,7 +27,7 @@ class SummaryPredictor(Predictor[SummarizationSettings]):
     def __init__(self, trained: Trained[SummarizationSettings]):
         super().__init__(trained)
         self.runner = TextRunner(self.model, self.tokenizer, self.tokenizer.model_max_length)
-        self.noted: tuple[Documents | Writer | TextRunner, ...] = ()  # who has something to say of the last call
+        self.noted: tuple[Documents | Writer | TextRunner, ...] = ()  # what has notes about the last call
 
     @cached_property
     def writer(self) -> Writer:
@@ -35,7 +35,7 @@ class SummaryPredictor(Predictor[SummarizationSettings]):
         return Writer(self.model, self.tokenizer)
 
     def predict(self, examples: Iterable[Any], options: Predicting | None = None) -> Iterator[dict[str, Any]]:
-        """`{"summary": …, "score": …}`: the score is the mean log-probability of the words; None if there are none."""
+        """`{"summary": …, "score": …}`: the score is the mean log-probability of the tokens; None if there are none."""
         options = options or Predicting()
         articles, self.noted = self._articles(examples), (self.writer,)
         for written in self.writer(articles, beams=options.beams, title="Summarizing", show_progress=self.show):

@@ -7,7 +7,7 @@ they follow a space, a new line or nothing.
 
 Suppose that `a b c` was written before and the last two words are `a b`. Then the next word may not start with any
 piece that `c` started with, or could start with. A word is only ever refused at its start, so every word that is begun
-is also finished. Where every token is a word, this rule and that of transformers are the same.
+is also finished. If every token is a word, this rule and that of transformers are the same.
 """
 
 from functools import lru_cache

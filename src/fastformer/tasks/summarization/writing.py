@@ -29,7 +29,7 @@ _MOST_DOCUMENTS = 32  # of a batch: each has a beam's worth of rows over the who
 
 
 class Written(NamedTuple):
-    """A summary, and its score: the mean log-probability of its words. An empty article has neither."""
+    """A summary, and its score: the mean log-probability of its tokens. An empty article has neither."""
 
     summary: str
     score: float | None
