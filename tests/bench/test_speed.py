@@ -145,7 +145,7 @@ def test_mistakes_are_explained(tmp_path):
         with pytest.raises(UserError, match="--lengths"):
             run(tmp_path, lengths=lengths)
     (tmp_path / "speed.json").write_text("{")
-    with pytest.raises(UserError, match="not what"):
+    with pytest.raises(UserError, match="was not written by"):
         run(tmp_path, resume=True)
     with pytest.raises(UserError, match="cannot be made a folder"):
         run(tmp_path / "speed.json")

@@ -294,7 +294,7 @@ def test_a_title_and_its_body_are_one_text_and_what_was_read_is_told(tmp_path):
     path = write(tmp_path / "a.csv", "id,title,body,stars\n1,T,B,5\n")
     reading = Reading()
     assert list(read_rows(path, reading)) == [Row("T\n\nB", "5")]
-    assert reading.columns_read() == "the text is title and body, the label is stars (not read: id)"
+    assert reading.columns_read() == "text from `title` and `body`, label from `stars` (not read: `id`)"
     assert list(read_rows(path, text_column="body")) == [Row("B", "5")]
 
 

@@ -36,7 +36,7 @@ def test_the_columns_that_were_read_are_printed_kept_and_on_the_card(tmp_path, s
     source = write_jsonl(tmp_path / "a.jsonl", [*rows, {"id": 60, "body": None, "kind": "food"}])
     train("classification", source, test=source, output=tmp_path / "run", epochs=1, preset="encoder")
     lines = said()
-    assert f"{source}: the text is title and body, the label is kind (not read: id)." in lines
+    assert f"{source}: text from `title` and `body`, label from `kind` (not read: `id`)." in lines
     assert f"{source}: 1 of 61 rows left out (1 without a text)." in lines
     data = json.loads((tmp_path / "run" / "run.json").read_text())["data"]
     assert (data["texts_from"], data["labels_from"]) == (["title", "body"], ["kind"])
@@ -47,7 +47,7 @@ def test_the_columns_that_were_read_are_printed_kept_and_on_the_card(tmp_path, s
     evaluate(tmp_path / "run", later)
     assert f"{later}: the text is review, the label is label; in training it was title and body." in said()
     evaluate(tmp_path / "run", source)
-    assert not [line for line in said() if "the text is" in line]
+    assert not [line for line in said() if "text from" in line]
 
 
 def test_strict_stops_at_a_missing_value_in_every_verb(run_folder, tmp_path, said):

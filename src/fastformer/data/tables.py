@@ -90,12 +90,16 @@ class Reading:
         """What was read from which columns, as a clause; empty if the source has no columns, or was not read yet."""
         if not self.chosen:
             return ""
-        said = [f"the text is {' and '.join(self.chosen['texts'])}"]
+        said = [f"text from {_columns(self.chosen['texts'], ' and ')}"]
         if labels := self.chosen["labels"]:
-            said.append(f"the label is {labels[0]}" if len(labels) == 1 else f"labels are {', '.join(labels)}")
+            said.append(f"{'label' if len(labels) == 1 else 'labels'} from {_columns(labels)}")
         left = self.chosen["left"]
-        listed = f"{', '.join(left[:6])}{', …' if len(left) > 6 else ''}"
+        listed = f"{_columns(left[:6])}{', …' if len(left) > 6 else ''}"
         return f"{', '.join(said)}{f' (not read: {listed})' if left else ''}"
+
+
+def _columns(names: Iterable[str], between: str = ", ") -> str:
+    return between.join(f"`{name}`" for name in names)
 
 
 def read_rows(

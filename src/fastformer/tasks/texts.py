@@ -90,7 +90,8 @@ def say_other_columns(settings: TableSettings, part: Any, show: bool) -> None:
 
     trained = {"texts": settings.texts_from, "labels": settings.labels_from}
     if show and settings.texts_from and not _same_columns(part.reading.chosen, trained):
-        say(f"{part.name}: {part.reading.columns_read()}; in training it was {' and '.join(settings.texts_from)}.")
+        trained_on = " and ".join(f"`{name}`" for name in settings.texts_from)
+        say(f"{part.name}: {part.reading.columns_read()}; in training the text was from {trained_on}.")
 
 
 @dataclass(frozen=True, kw_only=True)
