@@ -45,7 +45,9 @@ def test_the_columns_that_were_read_are_printed_kept_and_on_the_card(tmp_path, s
     )
     later = write_jsonl(tmp_path / "b.jsonl", [{"review": row["body"], "label": row["kind"]} for row in rows])
     evaluate(tmp_path / "run", later)
-    assert f"{later}: the text is review, the label is label; in training it was title and body." in said()
+    assert (
+        f"{later}: text from `review`, label from `label`; in training the text was from `title` and `body`." in said()
+    )
     evaluate(tmp_path / "run", source)
     assert not [line for line in said() if "text from" in line]
 

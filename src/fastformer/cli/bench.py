@@ -31,8 +31,8 @@ bench_app = typer.Typer(
 def measurement(place: str, *, hidden: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make a command of a signature and its docstring: it calls MODULE.FUNCTION of `bench/` with what was given.
 
-    Arguments without a default are passed by position, all others by name. A result that has a report is printed as that
-    report, or with --json as JSON; other results are printed as JSON.
+    Arguments without a default are passed by position, all others by name. A result that has a report is printed as
+    that report, or with --json as JSON; other results are printed as JSON.
     """
     module_name, function_name = place.split(".")
 
