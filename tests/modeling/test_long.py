@@ -124,6 +124,20 @@ def test_a_ragged_batch_is_looked_up_once():
     assert [part.numel() for part in seen] == [sum(len(rows) * width for rows, width in groups)]
 
 
+def test_a_ragged_batch_may_be_given_as_vectors():
+    torch.manual_seed(0)
+    model = FastformerModel(FastformerConfig(**SMALL, initializer_range=0.2)).eval()
+    ids, mask = ragged(20, 400)
+    assert len(parts.similar_rows(mask.bool())) > 1
+    with torch.no_grad():
+        vectors = model.embeddings.word_embeddings(ids)
+        before = vectors.clone()
+        by_vectors, by_ids = model(inputs_embeds=vectors, attention_mask=mask), model(ids, mask)
+    torch.testing.assert_close(by_vectors.pooler_output, by_ids.pooler_output)
+    torch.testing.assert_close(by_vectors.last_hidden_state, by_ids.last_hidden_state)
+    assert torch.equal(vectors, before)
+
+
 def test_ragged_batches_train_with_token_dropout():
     torch.manual_seed(0)
     config = FastformerConfig(**SMALL, token_dropout=0.3, bigram_buckets=64, position_embedding_type="none")

@@ -392,7 +392,7 @@ class FastformerModel(FastformerPreTrainedModel):
                 x = [self.embeddings.finish(inputs_embeds[rows, :w], positions[rows, :w]) for rows, w in groups]
             return self._encode_groups(groups, x, mask, pooled_only)
         x = self.embeddings(words) if inputs_embeds is None else self.embeddings.finish(inputs_embeds, positions)
-        return self._encode(x, mask, output_attentions, output_hidden_states, pooled_only, ours=x is not inputs_embeds)
+        return self._encode(x, mask, output_attentions, output_hidden_states, pooled_only, inputs_embeds)
 
     def _embed_groups(self, groups: list[Group], tokens: Tokens) -> list[Tensor]:
         """Vectors of groups of rows. All are looked up at once, so that a table has one gradient per batch."""
@@ -429,11 +429,11 @@ class FastformerModel(FastformerPreTrainedModel):
         output_attentions: bool = False,
         output_hidden_states: bool = False,
         pooled_only: bool = False,
-        ours: bool = True,
+        inputs_embeds: Tensor | None = None,
     ) -> BaseModelOutputWithPooling:
-        """All behind the embedding. `ours`: nobody else has `x`."""
+        """Everything after the embedding. `x` is not written over if it is `inputs_embeds`, which the caller has."""
         if self.neighbors is not None:
-            x, ours = self.neighbors(x, mask), True
+            x = self.neighbors(x, mask)
         # Without gradients a layer may write over its input, unless the caller, a hook or the result has it.
         hooked = any(module._forward_hooks for module in (self.embeddings, *self.layers))
         keep_all = torch.is_grad_enabled() or output_hidden_states or hooked
@@ -443,8 +443,7 @@ class FastformerModel(FastformerPreTrainedModel):
             layer = self.layers[0 if self.config.share_layers else depth]
             if may_fold and depth == self.config.num_hidden_layers - 1 and layer.folds_into(self.pooler, x):
                 return BaseModelOutputWithPooling(pooler_output=layer.pool(x, mask, self.pooler))
-            x, weights = layer(x, mask, output_attentions, out=None if keep_all or not ours else x)
-            ours = True
+            x, weights = layer(x, mask, output_attentions, out=None if keep_all or x is inputs_embeds else x)
             hidden_states.append(x)
             attentions.append(weights)
         x = hidden_states[-1] = _normalized(self.final_norm, x)

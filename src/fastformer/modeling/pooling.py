@@ -30,6 +30,7 @@ class AdditivePooling(nn.Module):
 
     def weights(self, x: Tensor, mask: Tensor) -> Tensor:
         """The weight of each token (batch, length): 0 at padding; the others of a row sum to 1."""
+        # mul, not mul_: a linear layer returns a view, and writing to a view makes autograd copy its gradient.
         scores = map_parts(lambda part: self.score(self.dense(x[part]).mul(2).sigmoid_()).mul(2), x).squeeze(-1)
         return _softmax(scores.to(_at_least_float32(x)), mask)
 
