@@ -321,9 +321,10 @@ def test_a_missing_package_is_told_with_its_extra():
 
 @pytest.mark.parametrize("command", bench_app.registered_commands, ids=lambda command: command.name)
 def test_every_option_of_a_measurement_is_an_argument_of_its_function(command):
-    place = inspect.getclosurevars(command.callback).nonlocals
-    function = getattr(import_module(f"fastformer.bench.{place['module_name']}"), place["function_name"])
+    measured = inspect.getclosurevars(command.callback).nonlocals["name"]
+    function = getattr(import_module(f"fastformer.bench.{measured}"), measured)
     parameters = inspect.signature(command.callback).parameters
     needed = [name for name, one in parameters.items() if one.default is one.empty]
-    options = {name: None for name in parameters if name not in (*needed, "json_")}
+    options = {name: one.default for name, one in parameters.items() if name not in (*needed, "json_")}
     inspect.signature(function).bind(*needed, **options)
+    inspect.signature(function).bind(*needed, **{name: one for name, one in options.items() if one is not None})

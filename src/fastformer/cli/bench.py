@@ -28,13 +28,12 @@ bench_app = typer.Typer(
 )
 
 
-def measurement(place: str, *, hidden: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a command of a signature and its docstring: it calls MODULE.FUNCTION of `bench/` with what was given.
+def measurement(name: str, *, hidden: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a command of a signature and its docstring: it calls the function NAME of `bench/NAME.py`.
 
-    Arguments without a default are passed by position, all others by name. A result that has a report is printed as
-    that report, or with --json as JSON; other results are printed as JSON.
+    Arguments without a default are passed by position, the others by name; one that is None is left to the function's
+    own default. With an option --json the result is printed as a report unless that is given; without, as JSON.
     """
-    module_name, function_name = place.split(".")
 
     def declare(declared: Callable[..., None]) -> Callable[..., None]:
         parameters = inspect.signature(declared).parameters
@@ -42,15 +41,15 @@ def measurement(place: str, *, hidden: bool = False) -> Callable[[Callable[..., 
         @bench_app.command(declared.__name__.removeprefix("bench_"), hidden=hidden)
         @wraps(declared)
         def command(**given: Any) -> None:
-            module = import_module(f"fastformer.bench.{module_name}")
-            function = getattr(module, function_name)
+            module = import_module(f"fastformer.bench.{name}")
+            function = getattr(module, name)
             if "run" in given:
                 from fastformer.runs.folder import open_run
 
                 given["run"] = open_run(given["run"])
             as_json = given.pop("json_", True)
-            needed = [given.pop(name) for name, one in parameters.items() if one.default is one.empty]
-            options = {name: value for name, value in given.items() if value is not None}
+            needed = [given.pop(key) for key, one in parameters.items() if one.default is one.empty]
+            options = {key: value for key, value in given.items() if value is not None}
             if "json_" in parameters and "show_progress" in inspect.signature(function).parameters:
                 options["show_progress"] = not as_json
             result = function(*needed, **options)
@@ -65,7 +64,7 @@ def measurement(place: str, *, hidden: bool = False) -> Callable[[Callable[..., 
     return declare
 
 
-@measurement("speed.speed")
+@measurement("speed")
 def bench_speed(
     output: Annotated[Path, typer.Option(help="Folder for speed.json, speed.md and two plots.")] = Path("runs/speed"),
     lengths: Annotated[
@@ -99,7 +98,7 @@ def bench_speed(
     """
 
 
-@measurement("complexity.complexity")
+@measurement("complexity")
 def bench_complexity(
     width: Annotated[int, typer.Option(min=1, max=65_536, help="Width of a token vector.")] = 256,
     heads: Annotated[int, typer.Option(min=1, max=65_536, help="Heads; they divide the width.")] = 16,
@@ -116,7 +115,7 @@ def bench_complexity(
     """
 
 
-@measurement("peers.peers")
+@measurement("peers")
 def bench_peers(
     output: Annotated[Path, typer.Option(help="Folder for peers.json and peers.md.")] = Path("runs/peers"),
     lengths: Annotated[str, typer.Option(help="Tokens per document.")] = "512,4096,16384",
@@ -141,7 +140,7 @@ def bench_peers(
     """
 
 
-@measurement("floor.floor", hidden=True)  # for developers
+@measurement("floor", hidden=True)  # for developers
 def bench_floor(
     output: Annotated[Path, typer.Option(help="Folder for floor.json and floor.md.")] = Path("runs/floor"),
     repetitions: Repetitions = 15,
@@ -157,7 +156,7 @@ def bench_floor(
     """
 
 
-@measurement("long.long", hidden=True)  # for developers
+@measurement("long", hidden=True)  # for developers
 def bench_long(
     output: Annotated[Path | None, typer.Option(help="Folder for long.json [default: only print].")] = None,
     seed: Seed = 0,
@@ -169,7 +168,7 @@ def bench_long(
     """
 
 
-@measurement("pipeline.pipeline", hidden=True)  # for developers
+@measurement("pipeline", hidden=True)  # for developers
 def bench_pipeline(
     run: RunFolder,
     data: Annotated[
@@ -184,7 +183,7 @@ def bench_pipeline(
     """
 
 
-@measurement("classifiers.classifiers")
+@measurement("classifiers")
 def bench_classifiers(
     train: Annotated[str, typer.Option(help=f"Training data: {DATA_HELP}")],
     test: Annotated[str, typer.Option(help="Data to score on.")],
@@ -216,7 +215,7 @@ def bench_classifiers(
     """
 
 
-@measurement("suite.suite")
+@measurement("suite")
 def bench_suite(
     data: Annotated[
         Path,
@@ -236,12 +235,11 @@ def bench_suite(
     threads: Threads = None,
     json_: Json = False,
 ) -> None:
-    """The default classifier against what people use on a CPU, on every dataset of a folder.
+    """`bench classifiers` on every dataset of a folder, and with several numbers of training rows.
 
-    The methods are those of `bench classifiers`. The report has, for each dataset, number of rows and method, accuracy,
-    macro-F, seconds to train and predictions per second, and if the method has probabilities the log loss and the
-    calibration error (ECE). If a method fails on a dataset, the report has the reason. SetFit and other fine-tuned
-    transformers are not measured.
+    For each dataset, number of rows and method the report has accuracy, macro-F, seconds to train and predictions per
+    second; if the method has probabilities also the log loss and the calibration error (ECE). If a method fails on a
+    dataset, the report has the reason. SetFit and other fine-tuned transformers are not measured.
 
     Results are written after every measurement: Ctrl-C loses one at most, and the same command continues. A result that
     is in --output, with the same settings, files and threads, is not measured again.
@@ -250,7 +248,7 @@ def bench_suite(
     """
 
 
-@measurement("serving.serving", hidden=True)  # for developers
+@measurement("serving", hidden=True)  # for developers
 def bench_serving(
     run: RunFolder,
     output: Annotated[
@@ -263,7 +261,7 @@ def bench_serving(
     """A server under load, beside the same model in Python: requests per second and latencies. Needs wrk and hey."""
 
 
-@measurement("encoders.encoders")
+@measurement("encoders")
 def bench_encoder(
     data: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with sts/NAME/test.jsonl.gz and sts/vaswani.")],
     output: Annotated[Path | None, typer.Option(help="Folder for encoder.json [default: only print].")] = None,
@@ -282,7 +280,7 @@ def bench_encoder(
     """
 
 
-@measurement("training.training", hidden=True)  # for developers
+@measurement("training", hidden=True)  # for developers
 def bench_training(
     train: Annotated[str, typer.Option(help=f"Training data: {DATA_HELP}")],
     preset: Annotated[
@@ -299,7 +297,7 @@ def bench_training(
     """
 
 
-@measurement("recommendation.recommendation")
+@measurement("recommendation")
 def bench_recommendation(
     run: RunFolder,
     data: Annotated[str, typer.Argument(metavar="DIR", help="Folder of MIND, or builtin:dev.")],
