@@ -97,15 +97,14 @@ Beams = Annotated[
 ]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, which `fastformer train` writes.")]
 MANY_FILES = "; or with a folder as --output, a folder of such files or a pattern in quotes, as 'data/*.parquet'"
-Texts = Annotated[
-    str,
-    typer.Argument(metavar="FILE", help=f"A table, a .txt of one text per line, or - for standard input{MANY_FILES}."),
-]
+TEXTS_HELP = "A table, a .txt of one text per line, or - for standard input"
+Texts = Annotated[str, typer.Argument(metavar="FILE", help=f"{TEXTS_HELP}.")]
+TextsOfFiles = Annotated[str, typer.Argument(metavar="FILE", help=f"{TEXTS_HELP}{MANY_FILES}.")]
 AnyTexts = Annotated[
     str | None,
     typer.Argument(
         metavar="FILE",
-        help=f"A table, a .txt of one text per line, or - for standard input [default: -]{MANY_FILES}.",
+        help=f"{TEXTS_HELP} [default: -]{MANY_FILES}.",
         show_default=False,
     ),
 ]

@@ -25,7 +25,7 @@ from fastformer.cli.options import (
     Separator,
     StrictFiles,
     TextColumn,
-    Texts,
+    TextsOfFiles,
     Workers,
     print_json,
     print_scored,
@@ -184,7 +184,7 @@ predict.__doc__ = _with_lines(predict.__doc__, [one.predict_help for one in decl
 
 def embed(
     run: RunFolder,
-    data: Texts,
+    data: TextsOfFiles,
     output: Annotated[
         str, typer.Option(metavar="PATH", help="File to write: .npy or .parquet; for many files, a folder.")
     ] = "vectors.npy",
@@ -215,9 +215,7 @@ def embed(
     print(f"{how_many(count, 'vectors')} of width {width} in {output}.")
 
 
-embed.__doc__ = _with_lines(
-    embed.__doc__, [f"What a vector is: {'; '.join(one.embed_help for one in declared().values() if one.embed_help)}."]
-)
+embed.__doc__ = _with_lines(embed.__doc__, [one.embed_help for one in declared().values()])
 
 
 def export(

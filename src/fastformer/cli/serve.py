@@ -13,31 +13,39 @@ def serve(
         list[str],
         typer.Argument(metavar="RUN…", help="Run folders or exports, or NAME=RUN. The first answers at the root."),
     ],
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is all of this machine's.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; 0.0.0.0 means every address of this machine.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
     api_key: Annotated[
         str | None,
-        typer.Option(envvar="FASTFORMER_API_KEY", help="Answer only who sends `Authorization: Bearer KEY`."),
+        typer.Option(envvar="FASTFORMER_API_KEY", help="Answer only requests with `Authorization: Bearer KEY`."),
     ] = None,
     cors: Annotated[
-        list[str] | None, typer.Option(metavar="ORIGIN", help="Let pages of this origin ask, too. Repeatable.")
+        list[str] | None, typer.Option(metavar="ORIGIN", help="Also answer web pages of this origin. Repeatable.")
     ] = None,
     state: Annotated[
         Path | None,
-        typer.Option(help="Folder for what must outlive the server, such as what users did [default: nothing does]."),
+        typer.Option(
+            help="Folder for what must outlive the server, such as what users did [default: nothing is kept]."
+        ),
     ] = None,
     queue: Annotated[int, typer.Option(min=1, help="Requests that may wait; further ones get 429.")] = 512,
-    batch_tokens: Annotated[int, typer.Option(min=1, help="About how many tokens run together.")] = 32_768,
+    batch_tokens: Annotated[
+        int, typer.Option(min=1, help="About how many tokens run together, as one batch.")
+    ] = 32_768,
     wait: Annotated[
         float,
-        typer.Option(min=0, max=1000, metavar="MS", help="Milliseconds that an idle model waits for company."),
+        typer.Option(min=0, max=1000, metavar="MS", help="Milliseconds that an idle model waits for further requests."),
     ] = 0,
-    timeout: Annotated[float, typer.Option(min=0.1, max=86_400, help="Seconds until a request is given up.")] = 60.0,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, max=86_400, help="Seconds after which a request is answered with 504.")
+    ] = 60.0,
     grace: Annotated[
-        float, typer.Option(min=1, max=86_400, help="Seconds to finish what runs when it is stopped.")
+        float, typer.Option(min=1, max=86_400, help="Seconds to finish running requests after a stop.")
     ] = 30.0,
     max_body: Annotated[int, typer.Option(min=1, metavar="BYTES", help="The largest request.")] = 16_000_000,
-    max_inputs: Annotated[int, typer.Option(min=1, help="Most examples of one request.")] = 1024,
+    max_inputs: Annotated[int, typer.Option(min=1, help="Most inputs per request.")] = 1024,
     truncate: Annotated[
         bool, typer.Option("--truncate", help="Cut texts that are longer than the model reads, instead of refusing.")
     ] = False,
@@ -47,8 +55,8 @@ def serve(
 ) -> None:
     """Serve runs over HTTP, with a page to try them on.
 
-    Routes are those of text-embeddings-inference, OpenAI's /v1/embeddings and the Open Inference Protocol, and what
-    the run's task has beside them; /docs lists them all. SIGTERM finishes what runs and ends, SIGHUP reads the run
+    It has the routes of text-embeddings-inference, OpenAI's /v1/embeddings, the Open Inference Protocol and the run's
+    task; /docs lists them all. On SIGTERM the server finishes the running requests and ends. On SIGHUP it reads the run
     folders again.
 
     Example: `fastformer serve runs/quickstart`

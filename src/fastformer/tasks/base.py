@@ -73,7 +73,7 @@ class Declaration:
     evaluating: type = NoOptions  # options of `evaluate`
     predict_help: str = ""  # what `predict` writes for it
     evaluate_help: str = ""  # which scores `evaluate` gives
-    embed_help: str = ""  # what a vector is of
+    embed_help: str = ""  # which vectors `embed` writes
     architectures: Sequence[str] = ()  # models that `save_pretrained` leaves in a folder, and that are runs of it
     light: str | None = None  # where a `LightPredictor` of its exports is: `package.module:Class`
     reads_texts: bool = False  # an example is one text: `predict` takes --document and --text

@@ -102,7 +102,7 @@ Example: `fastformer train classification --train reviews.csv --test held-out.cs
         evaluate_help="A classifier has accuracy, macro-F, and ECE, the expected calibration error: how far its "
         "probabilities are from the share of right answers.",
         predict_help="A classifier writes the label of each text and all probabilities.",
-        embed_help="of a classifier the vector of a text",
+        embed_help="A classifier writes the vector of each text.",
         light="fastformer.tasks.classification.light:LightClassifier",
         reads_texts=True,
         architectures=("FastformerForSequenceClassification",),

@@ -77,6 +77,6 @@ Example: `fastformer train conversion --train log.jsonl --numeric price --catego
         short_names={"auc": "AUC", "calibration_error": "ECE"},
         evaluate_help="A conversion model has AUC, log loss and ECE.",
         predict_help="A conversion model writes the probability that the user converts.",
-        embed_help="of a conversion model the vector of a user, made of the user's behaviours",
+        embed_help="A conversion model writes the vector of each user, made of the user's behaviours.",
     )
 )

@@ -32,11 +32,15 @@ class EncoderSettings(TableSettings):
         "folder].",
         metavar="DIR",
     )
-    pieces: int | None = option(None, "Ask the teacher for so many pieces of text [default: all].", least=100)
+    pieces: int | None = option(None, "Ask the teacher for this many pieces of text [default: all].", least=100)
     mixer: str = option("fastformer", MIXER_HELP, place="record")
-    layers: int = option(1, "Layers over the vectors of single tokens; 0 leaves their mean alone.", least=0, most=1000)
+    layers: int = option(
+        1, "Layers over the vectors of single tokens; with 0 a text's vector is their mean.", least=0, most=1000
+    )
     max_length: int = option(MEMORY_TOKENS, MAX_LENGTH_HELP, least=1, most=MEMORY_TOKENS)
-    width: int = option(256, "Numbers of a vector; half and a quarter of them are vectors too.", least=4, most=65_536)
+    width: int = option(
+        256, "Numbers per vector; the first half and the first quarter of them can be used alone.", least=4, most=65_536
+    )
     rare: float = 1e-3  # a of the weight a / (a + p) that a token of frequency p begins with
     relations: float = 1.0  # weight of the similarities between texts, beside the vectors themselves
 
@@ -46,17 +50,17 @@ ENCODER = register(
         name="encoder",
         help="""Train an encoder of texts: vectors to compare by cosine, learned from a larger encoder.
 
-The teacher reads sentences and passages of the texts once; its vectors are kept on disk, and made no second time. The
-student begins as a table, the teacher's vector of every token, averaged by how rare the tokens are, and learns to give
-a text the teacher's vector. `embed` then writes vectors, `search` finds texts, `evaluate` scores pairs of texts.
-`fastformer embed base` needs no training: the encoder `base` comes with the package.
+The larger encoder, the teacher, reads sentences and passages of the texts once; its vectors are kept on disk. The new
+encoder learns to give each text the teacher's vector. It begins as a table of the teacher's vectors of single tokens,
+which are averaged with more weight for rare ones. `embed` then writes vectors, `search` finds texts, `evaluate` scores
+pairs of texts. `fastformer embed base` needs no training: `base` is an encoder that is already trained.
 
 Example: `fastformer train encoder --train books.jsonl --pieces 100000 --output runs/encoder`""",
         settings=EncoderSettings,
         task="fastformer.tasks.encoder.task:Encoder",
         presets_file=Path(__file__).with_name("presets.toml"),
         data_help=f"Texts, with or without labels: {DATA_HELP} Or .txt, one text per line. Repeatable.",
-        held_out="its agreement with the teacher on a tenth of the pieces, at most 1,000",
+        held_out="a tenth of the pieces, at most 1,000, by agreement with the teacher",
         test_help="Pairs of texts that are only scored, at the end: a table with the columns a, b and score.",
         sources={
             "pairs": "More texts: files with the columns a and b, such as terms and their meanings; FILE,FILE for "
@@ -69,6 +73,6 @@ Example: `fastformer train encoder --train books.jsonl --pieces 100000 --output 
         evaluate_help="An encoder has the rank correlation (Spearman) of the similarity of pairs, the columns a and "
         "b, with their score.",
         predict_help="An encoder writes the vector of each text.",
-        embed_help="of an encoder what texts are compared by: its length is 1",
+        embed_help="An encoder writes the vector of each text, of length 1, so that a product of two is their cosine.",
     )
 )

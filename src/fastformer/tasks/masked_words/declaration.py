@@ -42,7 +42,7 @@ Example: `fastformer train masked-words --train reviews.txt --output runs/words`
         evaluate_help="A model of masked words has the perplexity of hidden words, and the share of right guesses.",
         predict_help="A model of masked words fills in every `[MASK]` with the five most probable words, or with "
         "`--top` words.",
-        embed_help="of masked words the mean of a text's token vectors",
+        embed_help="A model of masked words writes the mean of each text's token vectors.",
         reads_texts=True,
         architectures=("FastformerForMaskedLM",),
     )

@@ -77,7 +77,7 @@ Example: `fastformer train recommendation --train MINDsmall_train --validation M
         "popularity and co-occurrence, which read no text.",
         predict_help="A recommender reads a folder of MIND and writes the leaderboard's `prediction.txt`, and its .zip "
         "beside --output.",
-        embed_help="of a recommender the vector of an article of a folder",
+        embed_help="A recommender reads a folder of MIND and writes the vector of each article.",
         short_names={"auc": "AUC", "mrr": "MRR", "ndcg@5": "nDCG@5", "ndcg@10": "nDCG@10"},
     )
 )

@@ -112,7 +112,7 @@ Example: `fastformer train summarization --train news.jsonl --test held-out.json
         evaluate_help="A summarizer has ROUGE, beside that of the first sentences of an article and of random ones.",
         predict_help="A summarizer writes the summary of each article and its score, the mean log-probability of its "
         "tokens.",
-        embed_help="of a summarizer the mean of the encoder's token vectors",
+        embed_help="A summarizer writes the mean of each article's token vectors, which its encoder makes.",
         reads_texts=True,
         architectures=("FastformerForConditionalGeneration",),
     )
