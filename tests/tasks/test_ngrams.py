@@ -385,17 +385,17 @@ class TestBlend:
         noise = np.random.default_rng(seed).normal(size=(len(self.labels), 3))
         return (quality * np.eye(3)[self.labels] + noise).astype(np.float32)
 
-    def test_noise_is_not_heard(self):
+    def test_noise_is_not_used(self):
         assert Unseen(LETTERS, self.scores(1, 2.0), self.scores(2, 0.0), self.labels, usual=2.0).blend().encoder == 0
 
-    def test_what_knows_something_is_heard(self):
+    def test_what_knows_something_is_used(self):
         channel, encoder = self.scores(1, 2.0), self.scores(2, 2.0)
         found = Unseen(LETTERS, channel, encoder, self.labels, usual=2.0).blend()
         assert found.encoder / found.channel == pytest.approx(1, rel=0.3)
         right = (found(channel, encoder).argmax(axis=1) == self.labels).mean()
         assert right > (channel.argmax(axis=1) == self.labels).mean() + 0.05
 
-    def test_a_small_gain_is_heard_where_many_texts_tell_of_it(self):
+    def test_a_small_gain_is_used_if_many_texts_show_it(self):
         labels = np.random.default_rng(0).integers(3, size=8000)
         noise = np.random.default_rng(1).normal(size=(2, len(labels), 3))
         channel, encoder = (np.eye(3)[labels] * [[[2.0]], [[0.5]]] + noise).astype(np.float32)
@@ -435,7 +435,7 @@ class TestBlend:
         assert class_weights(np.array([0, 0, 1]), 2, power=0).tolist() == [1, 1]
 
     def test_balanced_classes_count_the_same(self, monkeypatch):
-        """The channel knows the frequent class, the encoder the rare one: balanced, the encoder is heard more."""
+        """The channel knows the frequent class, the encoder the rare one: balanced, the encoder weighs more."""
         monkeypatch.setattr(stacking, "SURE", 0.0)  # 20 texts of the rare class are not enough to be sure
         labels = np.array([0] * 380 + [1] * 20)
         random = np.random.default_rng(0)

@@ -71,7 +71,7 @@ def test_resumed_training_ends_with_the_same_weights(files, tmp_path, stop_after
 
 
 def test_the_second_training_resumes_too(files, tmp_path, stop_after, monkeypatch):
-    """Where the encoder is heard and the texts are few, it is trained once more, on the held-out texts too."""
+    """If the encoder is used and the texts are few, it is trained once more, on the held-out texts too."""
     monkeypatch.setattr(stacking, "SURE", -1e9)
     monkeypatch.setattr(stacking, "WORTH", -1e9)
     train(files["train"], output=tmp_path / "whole", **quiet)

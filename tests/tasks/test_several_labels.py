@@ -95,10 +95,10 @@ class TestBlend:
         noise = np.random.default_rng(seed).normal(size=self.truth.shape)
         return (quality * (self.truth - 0.5) + noise).astype(np.float32)
 
-    def test_noise_is_not_heard(self):
+    def test_noise_is_not_used(self):
         assert Unseen(SPACE, self.scores(1, 2.0), self.scores(2, 0.0), self.truth, usual=2.0).blend().encoder == 0
 
-    def test_what_knows_something_is_heard(self):
+    def test_what_knows_something_is_used(self):
         channel, encoder = self.scores(1, 2.0), self.scores(2, 2.0)
         found = Unseen(SPACE, channel, encoder, self.truth, usual=2.0).blend()
         # two looks of noise 1 at 2 y: the log-odds are 2 (x1 + x2) + log(0.2 / 0.8)

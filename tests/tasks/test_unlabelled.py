@@ -109,7 +109,7 @@ def test_useless_unlabelled_texts_change_nothing():
 
 @pytest.mark.parametrize("scale", [None, 0.5, 0.0])
 def test_directions_fold_into_the_features(scale):
-    """Whatever words mean beside them: not known, heard, or left out."""
+    """With every form of word vectors beside them: none, used, or left out."""
     few, further = texts(60, 0), texts(200, 2)
     words = ngrams.word_strings(TOKENIZER.get_vocab(), SIZE, [0])
     meanings = None if scale is None else np.random.default_rng(0).normal(size=(SIZE, 4)).astype(np.float32)
