@@ -238,3 +238,24 @@ def test_other_origins_may_ask_only_where_that_is_wanted(classifier, client):
     with client_for(classifier, cors=["https://app.example"], api_key="k") as allowed:
         answer = allowed.options("/predict", headers=asking)
     assert answer.headers["access-control-allow-origin"] == "https://app.example"
+
+
+def test_the_short_way_answers_as_the_long_one(client):
+    """A route that is asked directly, and the same through FastAPI, which a body in UTF-16 is left to."""
+    for path in ("/predict", "/models/model/predict", "/embed"):
+        for inputs in (TEXTS[0], TEXTS, "süß \ud83c\udf6f", {"text": "a cat"}, 3, [], [["a", "b"]]):
+            body = json.dumps({"inputs": inputs, "unknown": 1})
+            kind = {"content-type": "application/json"}
+            short, long = (client.post(path, content=body.encode(code), headers=kind) for code in ("utf-8", "utf-16"))
+            assert (short.status_code, short.headers) == (long.status_code, long.headers)
+            assert short.content == long.content
+
+
+def test_what_is_no_json_is_not_taken_for_it(client):
+    content = json.dumps({"inputs": "a cat"})
+    for kind, status in (
+        ("application/json; charset=utf-8", 200),
+        ("application/problem+json", 200),
+        ("text/plain", 422),
+    ):
+        assert client.post("/predict", content=content, headers={"content-type": kind}).status_code == status

@@ -23,6 +23,7 @@ from fastformer.serve.limits import Limits
 from fastformer.serve.metrics import Metrics
 from fastformer.serve.model import ServedModel
 from fastformer.serve.page import page, routes_page
+from fastformer.serve.shortcut import Direct, Shortcut
 from fastformer.version import __version__
 
 _ABOUT = "Trained runs of fastformer. The first model answers at the root; each has its own routes under /models/NAME."
@@ -70,6 +71,7 @@ def create_app(
     status = Status()
     app.state.models, app.state.status = models, status
     first = next(iter(models.values()))
+    direct: dict[str, Direct] = {}
     for model in models.values():
         router = APIRouter(tags=[model.name])
         router.include_router(tei.routes(model))
@@ -77,12 +79,15 @@ def create_app(
         if model is first:
             app.include_router(router)
         app.include_router(router, prefix=f"/models/{model.name}", include_in_schema=model is not first)
+        for route in tei.direct(model):
+            direct |= {f"/models/{model.name}{route.path}": route} | ({route.path: route} if model is first else {})
     app.include_router(openai.routes(models))
     app.include_router(open_inference.routes(models, lambda: not status.stopping))
     app.include_router(_common(models, metrics, status))
     app.add_exception_handler(Failure, failures.answer)
     app.add_exception_handler(RequestValidationError, _explain_invalid)
     app.add_exception_handler(HTTPException, _explain_http)
+    app.add_middleware(Shortcut, routes=direct)
     app.add_middleware(Guard, status=status, limits=limits, metrics=metrics, api_key=api_key)
     if cors:
         app.add_middleware(CORSMiddleware, allow_origins=list(cors), allow_methods=["*"], allow_headers=["*"])

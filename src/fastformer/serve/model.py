@@ -60,6 +60,7 @@ class ServedModel:
         example = predictor.example(sample) if isinstance(sample, str) else sample
         [shown] = predictor.predict([example])  # a run that cannot answer shows it now; the first client waits less
         self.predictor, self.services, self.shown = predictor, services, shown
+        self._usual = options_for(self.task, "predicting", {})
 
     def reload(self) -> None:
         """Read the run folder again: what is asked from now on, the new model answers. A broken one changes nothing."""
@@ -106,7 +107,7 @@ class ServedModel:
         self.check(inputs)
         await self._check_lengths(inputs, truncate)
         try:
-            options = options_for(self.task, "predicting", parameters or {})
+            options = options_for(self.task, "predicting", parameters) if parameters else self._usual
             examples = [self.predictor.example(one) if isinstance(one, str) else one for one in inputs]
         except UserError as error:
             raise invalid(str(error)) from None

@@ -5,6 +5,7 @@ pairs; and where an answer is no table of labels, it is what `fastformer predict
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from fastformer.data.spans import place_tokens
 from fastformer.errors import UserError
 from fastformer.serve.failures import invalid
 from fastformer.serve.model import Example, ServedModel, unit
+from fastformer.serve.shortcut import Direct
 from fastformer.version import __version__
 
 _LABELS = "probabilities"  # of an answer, where it chooses among labels
@@ -108,6 +110,17 @@ async def predict(model: ServedModel, body: Predict) -> tuple[list[Any], bool]:
     return [answer if (found := labels_of(answer, top)) is None else found for answer in answers], many
 
 
+async def predicted(model: ServedModel, body: Predict) -> Any:
+    """The answer to a request: a list where a list was asked for."""
+    answers, many = await predict(model, body)
+    return answers if many else answers[0]
+
+
+async def embedded(model: ServedModel, body: Embed) -> list[list[float]]:
+    """The vectors that a request asks for."""
+    return (await embed(model, body.inputs, body.truncate, body.normalize)).tolist()
+
+
 async def embed(model: ServedModel, inputs: Any, truncate: bool | None, normalize: bool) -> np.ndarray:
     """The vectors of some inputs (inputs, width)."""
     vectors = np.stack(await model.vectors(as_list(inputs)[0], truncate)).astype(np.float32)
@@ -179,6 +192,14 @@ def _kind(value: Any) -> str:
     return kinds.get(type(value), "other")
 
 
+def direct(model: ServedModel) -> list[Direct]:
+    """Those of the routes that are asked most."""
+    found = [Direct("/predict", Predict, partial(predicted, model))]
+    if model.has_vectors:
+        found.append(Direct("/embed", Embed, partial(embedded, model)))
+    return found
+
+
 def routes(model: ServedModel) -> APIRouter:
     """The routes of one model."""
     router = APIRouter()
@@ -192,8 +213,7 @@ def routes(model: ServedModel) -> APIRouter:
 
         A single input has a single answer; a list of inputs has a list of answers, in order.
         """
-        answers, many = await predict(model, body)
-        return JSONResponse(answers if many else answers[0])  # FastAPI would look at every number of it
+        return JSONResponse(await predicted(model, body))  # FastAPI would look at every number of it
 
     if model.has_vectors:
         of_text = sample if isinstance(sample, str) else "A text."
@@ -203,8 +223,7 @@ def routes(model: ServedModel) -> APIRouter:
             body: Annotated[Embed, Body(openapi_examples={"one": {"value": {"inputs": of_text}}})],
         ) -> JSONResponse:
             """A list of vectors, one per input, in order."""
-            vectors = await embed(model, body.inputs, body.truncate, body.normalize)
-            return JSONResponse(vectors.tolist())
+            return JSONResponse(await embedded(model, body))
 
         query = {"query": of_text, "texts": [of_text, "Something else."]}
 
