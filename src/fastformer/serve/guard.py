@@ -8,7 +8,6 @@ import asyncio
 import hmac
 import logging
 import time
-from contextlib import suppress
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -18,7 +17,7 @@ from fastformer.serve.metrics import Metrics
 
 _LOG = logging.getLogger("fastformer.serve")
 OPEN = ("/", "/docs", "/openapi.json", "/health", "/v2/health/live", "/v2/health/ready")  # these need no key
-_LOOK = 0.5  # seconds between two looks at whether to go on waiting for a slow client
+_LOOK = 0.1  # seconds until somebody looks how a request gets on
 _HEADERS = ((b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer"))
 
 
@@ -48,17 +47,19 @@ class Guard:
                 message["headers"] = [*message.get("headers", ()), *_HEADERS]
             await send(message)
 
+        waiting = _Waiting(receive, self.limits, self.status)
         try:
             try:
                 self._admit(scope)
-                body = await self._read(scope, receive)
-                await self._answer(scope, body, receive, watched)
-            except Failure as failure:
-                if not status:
-                    await response(scope["path"], failure)(scope, receive, watched)
-        except asyncio.CancelledError:  # the server's time to stop is over
+                waiting.has_sent(await self._read(scope, receive))
+                await self.app(scope, waiting.replay, watched)
+            except asyncio.CancelledError:  # by `waiting`, or the server's time to stop is over
+                raise waiting.over or stopping() from None
+            finally:
+                waiting.end()
+        except Failure as failure:
             if not status:
-                await response(scope["path"], stopping())(scope, receive, watched)
+                await response(scope["path"], failure)(scope, receive, watched)
         except Exception:
             _LOG.exception("%s %s", scope["method"], scope["path"])
             if not status:
@@ -88,20 +89,11 @@ class Guard:
         told = dict(scope["headers"]).get(b"content-length", b"0")
         if told.isdigit() and int(told) > most:
             raise too_large(f"the request has {int(told):,} bytes; {most:,} are the most")
-        parts, size, since = [], 0, time.monotonic()
+        parts, size = [], 0
         while True:
-            try:
-                async with asyncio.timeout(_LOOK):
-                    message = await receive()
-            except TimeoutError:
-                if self.status.stopping:
-                    raise stopping() from None
-                if time.monotonic() - since > self.limits.upload:
-                    seconds = f"{self.limits.upload:g} seconds"
-                    raise Failure(408, "Validation", f"the request did not arrive within {seconds}") from None
-                continue
+            message = await receive()
             if message["type"] == "http.disconnect":
-                raise Failure(499, "Gone", "the client went away")
+                raise _gone()
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             if size > most:
@@ -109,33 +101,72 @@ class Guard:
             if not message.get("more_body"):
                 return b"".join(parts)
 
-    async def _answer(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
-        """Answer, as long as there is time and somebody waits."""
-        read, gone = False, asyncio.ensure_future(_disconnected(receive))
 
-        async def replay() -> Message:
-            nonlocal read
-            if not read:
-                read = True
-                return {"type": "http.request", "body": body, "more_body": False}
-            await asyncio.shield(gone)
-            return {"type": "http.disconnect"}
+class _Waiting:
+    """A client that waits for its answer, asked in the task that this is made in.
 
-        task = asyncio.ensure_future(self.app(scope, replay, send))
-        try:
-            await asyncio.wait({task, gone}, timeout=self.limits.timeout, return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                return task.result()
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-            if not gone.done():
-                raise Failure(504, "Timeout", f"no answer within {self.limits.timeout:g} seconds; send less at a time")
-        finally:
-            gone.cancel()
-            task.cancel()
+    The task is cancelled once waiting is `over`: the body does not arrive in time, or not before the server is stopped;
+    the client goes away; the answer takes too long. Most requests end before anybody looks: they cost a timer, no task.
+    """
+
+    def __init__(self, receive: Receive, limits: Limits, status: Status):
+        self.receive, self.limits, self.status = receive, limits, status
+        self.over: Failure | None = None
+        self._body: bytes | None = None
+        self._since, self._is_replayed = time.monotonic(), False
+        self._asking = asyncio.current_task()
+        self._watching: asyncio.Task | None = None
+        self._ring_in(min(_LOOK, limits.timeout))
+
+    def has_sent(self, body: bytes) -> None:
+        """All of the request is there."""
+        self._body, self._since = body, time.monotonic()
+
+    async def replay(self) -> Message:
+        """The body, for the application; then that the client is gone, once it is."""
+        if not self._is_replayed:
+            self._is_replayed = True
+            return {"type": "http.request", "body": self._body, "more_body": False}
+        await asyncio.shield(self._watch())
+        return {"type": "http.disconnect"}
+
+    def end(self) -> None:
+        """The request has its answer."""
+        self._timer.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
+
+    def _ring_in(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        took, upload, timeout = time.monotonic() - self._since, self.limits.upload, self.limits.timeout
+        if self._body is not None and took < timeout:
+            self._watch()
+            self._ring_in(timeout - took)
+        elif self._body is not None:
+            self._give_up(Failure(504, "Timeout", f"no answer within {timeout:g} seconds; send less at a time"))
+        elif self.status.stopping:
+            self._give_up(stopping())
+        elif took > upload:
+            self._give_up(Failure(408, "Validation", f"the request did not arrive within {upload:g} seconds"))
+        else:
+            self._ring_in(_LOOK)
+
+    def _watch(self) -> asyncio.Task:
+        self._watching = self._watching or asyncio.create_task(self._until_gone())
+        return self._watching
+
+    async def _until_gone(self) -> None:
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+        self._give_up(_gone())
+
+    def _give_up(self, failure: Failure) -> None:
+        self.over = failure
+        if self._asking is not None:
+            self._asking.cancel()
 
 
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+def _gone() -> Failure:
+    return Failure(499, "Gone", "the client went away")
