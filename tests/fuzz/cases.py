@@ -9,6 +9,7 @@ import shutil
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -270,7 +271,8 @@ def _argument(pick: Random, subject: Subject, place: Path) -> Case:
         "ensemble": ["ensemble", subject.run, subject.run, "--output", str(place / "made")],
     }.get(verb) or _verb(verb, subject.run, source if verb == "evaluate" else str(place / "data.jsonl"), place)
     _damage_arguments(arguments, options_of(verb, subject.task), pick, place)
-    return Case(arguments, subject=subject, verb=f"{verb}?")
+    lasting = ("--epochs", "1000000") in pairwise(arguments)
+    return Case(arguments, subject=subject, verb=f"{verb}?", lasting=lasting)
 
 
 def _damage_arguments(

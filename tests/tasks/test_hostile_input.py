@@ -25,6 +25,7 @@ from fastformer.tasks.recommendation.predictor import Ranker
     ("task", "setting", "says"),
     [
         ("classification", {"epochs": 0}, "epochs is 0; give at least 1"),
+        ("encoder", {"epochs": 10**30}, "; give at most 1,000,000"),
         ("classification", {"batch_size": 0}, "batch_size is 0; give at least 1"),
         ("classification", {"max_length": 2**40}, "max_length is 1099511627776; give at most 1,000,000"),
         ("summarization", {"beams": 1_000_000}, "beams is 1000000; give at most 100"),

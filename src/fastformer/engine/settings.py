@@ -62,7 +62,7 @@ class TrainingSettings:
     """How a model is trained; the optimizer is Adam (with decoupled weight decay if that is not zero)."""
 
     # None in a preset: settled by the size of the data before training.
-    epochs: int | None = option(None, "Passes over the training data.", least=1)
+    epochs: int | None = option(None, "Passes over the training data.", least=1, most=10**6)
     batch_size: int | None = option(None, "Rows per step.", least=1)
     learning_rate: float | None = option(None, "Adam's learning rate.", least=1e-9)
     weight_decay: float = 0.0
