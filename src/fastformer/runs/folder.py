@@ -201,9 +201,9 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
 def _check_generation(settings: GenerationConfig, path: Path, tokens: int) -> None:
     """Refuse what generation_config.json may say and no beam search can use; transformers checks little of it."""
     settings.validate()
-    ids = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
     fields = {
-        **dict.fromkeys(ids, int | list[int] | None),
+        **dict.fromkeys(("bos_token_id", "pad_token_id", "decoder_start_token_id"), int | None),
+        "eos_token_id": int | list[int] | None,
         **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens"), list[int] | None),
         **dict.fromkeys(("num_beams", "max_length", "max_new_tokens", "min_length", "min_new_tokens"), int | None),
         "no_repeat_ngram_size": int | None,
@@ -222,6 +222,8 @@ def _check_generation(settings: GenerationConfig, path: Path, tokens: int) -> No
         numbers = value if isinstance(value, list) else [value] if isinstance(value, int) else []
         if name.endswith(("_id", "_tokens")) and "new" not in name and any(not 0 <= one < tokens for one in numbers):
             raise UserError(f"{path}: {name} names a token that the model does not have; train the run again")
+    if settings.decoder_start_token_id is None and settings.bos_token_id is None:
+        raise UserError(f"{path}: decoder_start_token_id is missing; train the run again")
     if not 1 <= (settings.num_beams or 1) <= 1000:
         raise UserError(f"{path}: num_beams is {settings.num_beams}; train the run again")
 

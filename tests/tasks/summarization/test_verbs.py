@@ -440,6 +440,24 @@ def test_a_damaged_archive_is_told_in_one_line(run_folder, tmp_path, monkeypatch
         assert "article.txt.gz: not a complete gzip file" in said.splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("decoder_start_token_id", None, "decoder_start_token_id is missing"),
+        ("decoder_start_token_id", [3], "decoder_start_token_id is a list"),
+        ("eos_token_id", "x", 'eos_token_id is "x"'),
+        ("pad_token_id", 10**9, "pad_token_id names a token that the model has not"),
+        ("num_beams", 10**6, "num_beams is 1000000"),
+    ],
+)
+def test_how_summaries_are_written_must_be_whole(run_folder, tmp_path, name, value, says):
+    shutil.copytree(run_folder, tmp_path / "run")
+    path = tmp_path / "run" / "generation_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
+    with pytest.raises(UserError, match=says):
+        load(tmp_path / "run")
+
+
 def test_a_damaged_run_is_told(run_folder, tmp_path):
     shutil.copytree(run_folder, tmp_path / "run")
     (tmp_path / "run" / "generation_config.json").write_text("{")
