@@ -71,6 +71,23 @@ def test_without_a_header_columns_are_called_by_their_numbers(tmp_path):
     assert list(read_rows(texts, header=False, label_kind="none")) == [Row("a first text"), Row("a second")]
 
 
+def test_a_header_that_is_read_as_data_is_told_of(tmp_path, said):
+    path = write(tmp_path / "a.csv", separated(",", header=False))
+    list(read_rows(path, header=False, text_column="1"))
+    assert said == []
+    path = write(tmp_path / "b.csv", separated(","))
+    for _ in range(2):
+        assert len(list(read_rows(path, header=False, text_column="1"))) == len(ROWS) + 1
+    assert len(said) == 1
+    assert "b.csv, line 1: text, label is read as data" in said[0]
+    book = openpyxl.Workbook()
+    book.active.append(["Title", "label"])
+    book.active.append(["a cat", "pets"])
+    book.save(tmp_path / "c.xlsx")
+    list(read_rows(tmp_path / "c.xlsx", header=False, text_column="1"))
+    assert "c.xlsx, row 1: Title, label is read as data" in said[1]
+
+
 # ---- bytes -----------------------------------------------------------------------------------------------------------
 
 

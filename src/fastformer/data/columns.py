@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from fastformer.data.left_out import say_once
 from fastformer.errors import UserError
 
 # Column names recognised in any case; the first of each wins over the others.
@@ -118,6 +119,18 @@ class ColumnChoice:
                 f"{self.name}: {both.pop()!r} cannot be text and label at once; {_listed(found)}; name another with "
                 "--label-column"
             )
+
+
+def numbered_columns(first: list[str], where: str) -> list[str]:
+    """The columns of a table without a header, "1", "2" and so on, given its first row.
+
+    A run remembers that it was trained with --no-header, and a later file may have one: a first row with the name of a
+    text column in it is told of, for it is read as data.
+    """
+    if any(field.strip().lower() in (*TEXT_COLUMNS, *HEADINGS) for field in first):
+        said = ", ".join(field.strip()[:40] for field in first[:6])
+        say_once(f"{where}: {said} is read as data, not as names of columns; if it is a header, say --header.")
+    return [str(number) for number in range(1, len(first) + 1)]
 
 
 def recognise_column(found: list[str], candidates: tuple[str, ...], taken: Collection[str | None]) -> str | None:

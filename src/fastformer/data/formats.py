@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from fastformer.data.columns import numbered_columns
 from fastformer.data.keeping import KeepingColumns
 from fastformer.data.left_out import say_once
 from fastformer.data.opening import (
@@ -161,7 +162,7 @@ def _read_workbook(file: Any, name: str, layout: Layout, choose: Choose) -> Iter
         raise UserError(f"{name}: the sheet {sheet.title!r} is empty; give one with at least one example")
     columns = ["" if cell is None else str(cell).strip() for cell in first]
     if not layout.header:
-        columns = [str(place) for place in range(1, len(first) + 1)]
+        columns = numbered_columns(columns, f"{name}, row {number}")
         rows = itertools.chain([(number, first)], rows)
     chosen = choose(columns)
     places = [None if column is None else columns.index(column) for column in chosen]

@@ -8,6 +8,7 @@ import csv
 import re
 from collections.abc import Iterator
 
+from fastformer.data.columns import numbered_columns
 from fastformer.data.opening import BUFFER, decode
 from fastformer.data.standard_input import Bytes
 from fastformer.errors import UserError
@@ -46,7 +47,7 @@ def read_fields(
             if fields and columns is None:
                 columns = [field.strip() for field in fields]
                 if not header:
-                    columns = [str(number) for number in range(1, len(fields) + 1)]
+                    columns = numbered_columns(fields, f"{name}, line {start}")
                 elif len(columns) == 1 and re.search(r"[;\t]", columns[0]):
                     raise UserError(
                         f"{name}, line {start}: one column named {columns[0]!r}; separate fields by {delimiter!r}, or "
