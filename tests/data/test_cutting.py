@@ -6,6 +6,7 @@ import pytest
 
 from fastformer.data import cutting, tokenizers
 from fastformer.data.cutting import LEAST
+from fastformer.data.spans import place_tokens
 from fastformer.data.tokenizers import encode_batch, train_tokenizer
 
 read = tokenizers._rust_reads
@@ -37,7 +38,7 @@ def test_only_a_beginning_of_a_long_text_is_tokenized(tokenizer, monkeypatch):
     assert max(sizes) <= LEAST
 
 
-def test_white_space_and_endless_words_are_read_until_a_fixed_place(tokenizer, monkeypatch):
+def test_white_space_and_endless_words_are_read_until_a_fixed_place(tokenizer, monkeypatch, capsys):
     spaces = " " * 50_000 + "house"
     [whole], _ = encode_batch(tokenizer, [spaces])
     [kept], cut = encode_batch(tokenizer, [spaces], 1000)  # most need all of it to know that there is one token
@@ -46,8 +47,10 @@ def test_white_space_and_endless_words_are_read_until_a_fixed_place(tokenizer, m
     monkeypatch.setattr(cutting, "FARTHEST", 10_000)
     for text in (spaces, "x" * 50_000):
         [kept], cut = encode_batch(tokenizer, [text], 20_000)
-        assert cut == 1
+        assert cut == 0  # it has fewer tokens than that, and another word says where it ended
+        assert f"Of a text of {len(text):,} characters the first 10,000 are read." in capsys.readouterr().err
         assert kept.tolist() == encode_batch(tokenizer, [text[:10_000]])[0][0].tolist()
+    assert place_tokens(tokenizer, spaces, 20_000).cut
 
 
 def test_words_are_counted_in_parts_of_a_long_text(monkeypatch):

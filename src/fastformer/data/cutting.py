@@ -6,6 +6,8 @@ Ten megabytes of brackets are ten million tokens, four gigabytes, of which a mod
 from collections.abc import Callable
 from typing import Any
 
+from fastformer.surroundings.progress import say
+
 LEAST = 4096  # characters: shorter texts are not worth it
 MOST = 1 << 20  # characters that are tried first, unless more tokens than that are kept
 PER_TOKEN = 8  # characters, more than most languages have
@@ -30,7 +32,19 @@ def beginning(text: str, tokens: int, encode: Callable[[str], Any]) -> str:
         if ends and ends[0] != words[0] and sum(word is None or word < ends[0] for word in words) > tokens:
             return start
         size *= 2
+    return as_far_as_read(text)
+
+
+def as_far_as_read(text: str) -> str:
+    """The first `FARTHEST` characters of a text; one that has more is told of, for its tokens may be few."""
+    if len(text) > FARTHEST:
+        say(f"Of a text of {len(text):,} characters the first {FARTHEST:,} are read.")
     return text[:FARTHEST]
+
+
+def has_more_tokens(text: str, start: str) -> bool:
+    """Whether `beginning` found the tokens that are kept, and more, in `start` and read no further."""
+    return len(start) < min(len(text), FARTHEST)
 
 
 _FEW = 1 << 16  # tokens at the end among which the last two words are looked for

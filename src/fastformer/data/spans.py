@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from fastformer.data import cutting
 from fastformer.data.tokenizers import NltkTokenizer, rust_encodings
 from fastformer.data.values import valid_unicode
 from fastformer.errors import UserError
@@ -33,6 +34,7 @@ def place_tokens(tokenizer: PreTrainedTokenizerBase, text: str, max_length: int 
     extra = tokenizer.num_special_tokens_to_add()
     [(encoding, cut)] = rust_encodings(tokenizer, [text], max_length, extra, offsets=True)
     spans = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
+    cut = cut or (max_length is not None and len(text) > cutting.FARTHEST)
     spans[np.array(encoding.special_tokens_mask, dtype=bool)] = 0
     if isinstance(tokenizer, NltkTokenizer):
         spans = _in_text(spans, tokenizer.split(text), text)

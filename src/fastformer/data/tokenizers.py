@@ -23,7 +23,7 @@ from tokenizers import Encoding, Regex, Tokenizer, decoders, models, normalizers
 from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase, TokenizersBackend
 
 from fastformer.data import word_ids
-from fastformer.data.cutting import FARTHEST, LEAST, MOST, beginning
+from fastformer.data.cutting import FARTHEST, LEAST, MOST, as_far_as_read, beginning, has_more_tokens
 from fastformer.data.values import valid_unicode
 from fastformer.errors import UserError, extra
 
@@ -232,11 +232,11 @@ def _encode_in_rust(tokenizer, batch: list[str], max_length: int | None, extra: 
     cut = 0
     starts = _beginnings(tokenizer, batch, max_length, extra)
     for text, start, ids in zip(batch, starts, fast(starts, encode), strict=True):
-        shorter = len(start) < len(text)
+        more = has_more_tokens(text, start)
         if max_length is not None and len(ids) > max_length:
             ids = ids[:max_length] if tokenizer.truncation_side == "right" else ids[-max_length:]
-            shorter = True
-        cut += shorter
+            more = True
+        cut += more
         rows.append(ids)
     return cut
 
@@ -260,7 +260,7 @@ def rust_encodings(
         longer = max_length is not None and len(encoding) > max_length - extra
         if max_length is not None and longer:
             encoding.truncate(max_length - extra, direction=tokenizer.truncation_side)
-        yield backend.post_process(encoding) if extra else encoding, longer or len(start) < len(text)
+        yield backend.post_process(encoding) if extra else encoding, longer or has_more_tokens(text, start)
 
 
 def _rust_reads(tokenizer: PreTrainedTokenizerBase, text: str) -> str:
@@ -283,12 +283,12 @@ def _encode_in_python(tokenizer, batch: list[str], max_length: int | None, extra
     cut = 0
     for text in batch:
         options = {"add_special_tokens": bool(extra), "verbose": False}
-        start = text if max_length is None else text[:FARTHEST]
+        start = text if max_length is None else as_far_as_read(text)
         ids = tokenizer(start, **options)["input_ids"]
         longer = max_length is not None and len(ids) > max_length
         if longer:
             ids = tokenizer(start, **options, truncation=True, max_length=max_length)["input_ids"]
-        cut += longer or len(start) < len(text)
+        cut += longer
         rows.append(np.array(ids, dtype=np.int32))
     return cut
 

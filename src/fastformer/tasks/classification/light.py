@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fastformer.data.cutting import beginning
+from fastformer.data.cutting import beginning, has_more_tokens
 from fastformer.data.standard_input import some_at_a_time
 from fastformer.data.values import valid_unicode
 from fastformer.export.session import LOGITS, MODEL_FILE, open_session, run_session
@@ -88,7 +88,7 @@ class LightClassifier(LightPredictor[ClassificationSettings]):
         starts = [beginning(valid_unicode(text), self.longest, self._encode) for text in texts]
         encodings = self.encoder.encode_batch_fast(starts, add_special_tokens=False)
         for text, start, found in zip(texts, starts, encodings, strict=True):
-            self.cut += len(found.ids) > self.longest or len(start) < len(text)
+            self.cut += len(found.ids) > self.longest or has_more_tokens(text, start)
             rows.append(found.ids[: self.longest])
         order = sorted(range(len(rows)), key=lambda place: -len(rows[place]))
         logits: dict[int, np.ndarray] = {}
