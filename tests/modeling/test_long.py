@@ -8,8 +8,8 @@ import torch
 
 from fastformer import FastformerConfig, FastformerForSequenceClassification, FastformerModel, available_mixers
 from fastformer.bench.allocations import peak_bytes
-from fastformer.mixers import build_mixer
-from fastformer.modeling import parts
+from fastformer.mixers import attentive_sum, build_mixer
+from fastformer.modeling import encoder, parts
 
 SMALL = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 32, "vocab_size": 100}
 
@@ -53,6 +53,28 @@ def test_pieces_change_nothing(mixer, norm, length, in_small_pieces):
     ours, expected = over_itself.last_hidden_state[real], whole.last_hidden_state[real]
     torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(over_itself.pooler_output, whole.pooler_output, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("interaction", ["product", "add", "concat"])
+def test_a_text_so_long_that_its_vectors_are_held_once(monkeypatch, in_small_pieces, interaction):
+    torch.manual_seed(0)
+    keys = {**SMALL, "norm": "pre", "interaction": interaction, "neighbor_size": 8, "initializer_range": 0.2}
+    model = FastformerModel(FastformerConfig(**keys, position_embedding_type="none")).eval()
+    ids, mask = ragged(4, 400)
+    with torch.no_grad():
+        whole = model(ids, mask)
+        monkeypatch.setattr(encoder, "LONG_TOKENS", 100)
+        monkeypatch.setattr(encoder, "EMBEDDED_TOKENS", 48)
+        monkeypatch.setattr(attentive_sum, "PART_TOKENS", 48)
+        in_small_pieces()
+        pieces = model(ids, mask)
+        long = torch.randint(3, 100, (1, 20_000))
+        peak = peak_bytes(lambda: model(long))
+    assert peak < 1.7 * long.numel() * 32 * 4  # of its vectors, float32; scores of four heads are an eighth of them
+    torch.testing.assert_close(pieces.pooler_output, whole.pooler_output, atol=1e-4, rtol=1e-4)
+    real = mask.bool()
+    ours, expected = pieces.last_hidden_state[real], whole.last_hidden_state[real]
+    torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-4)
 
 
 def test_gradients_are_the_same_in_chunks(in_small_pieces):

@@ -15,15 +15,21 @@ and in matrix products only (their gradients are new tensors; another operation 
 Where each process has a slice of the text, y and g are sums over all of them (`sequence_parallel.py`).
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fastformer.mixers.sequence_parallel import Exchange, current_exchange
 
+PART_TOKENS = 2048  # of a text that is changed part by part
+
+Change = Callable[[Tensor], Tensor]  # of each token by itself
+
 
 def attentive_sum(
-    x: Tensor, mask: Tensor | None, scores: Tensor, *, keep_weights: bool = False
+    x: Tensor, mask: Tensor | None, scores: Tensor, *, keep_weights: bool = False, change: Change | None = None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Sums (batch, heads, width), the input again, and the weights (batch, length, heads) if they are to be kept.
 
@@ -32,7 +38,10 @@ def attentive_sum(
         mask: True at real tokens (batch, length); None: all are. A row with none gets the average of its padding.
         scores: the vectors s, (heads, width), or (batch, heads, width) where they depend on the sequence.
         keep_weights: also return the weights, as a tensor that gradients flow through.
+        change: without gradients, the sums of `change(x)`, which takes no memory of the size of x.
     """
+    if change is not None:
+        return _of_parts(x, mask, scores, change), x, None
     needs_gradient = torch.is_grad_enabled() and (x.requires_grad or scores.requires_grad)
     if needs_gradient and not keep_weights and not torch.compiler.is_compiling():
         summed, same = _AttentiveSum.apply(x, mask, scores)
@@ -50,6 +59,19 @@ def attentive_sum(
     if mask is not None:
         found.masked_fill_(~mask[:, None], torch.finfo(x.dtype).min)
     return found.softmax(dim=-1) @ x, x, None
+
+
+def _of_parts(x: Tensor, mask: Tensor | None, scores: Tensor, change: Change) -> Tensor:
+    """The sums of `change(x)`, which is made in parts, twice, and never held as a whole."""
+    parts = x.split(PART_TOKENS, dim=1)
+    found = torch.cat([change(part) @ scores.mT for part in parts], dim=1).mT.contiguous()
+    if mask is not None:
+        found.masked_fill_(~mask[:, None], torch.finfo(x.dtype).min)
+    weights = found.softmax(dim=-1).split(PART_TOKENS, dim=-1)
+    summed = weights[0] @ change(parts[0])
+    for weight, part in zip(weights[1:], parts[1:], strict=True):
+        summed += weight @ change(part)
+    return summed
 
 
 class _AttentiveSum(torch.autograd.Function):

@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fastformer.mixers.attentive_sum import Change
 from fastformer.mixers.fastformer import FastformerMixer
 from fastformer.mixers.memory import Memory
 from fastformer.mixers.registry import register
@@ -53,8 +54,9 @@ class CausalFastformerMixer(FastformerMixer):
             memory.keep(*state, tokens=length)
         return pieces[0] if len(pieces) == 1 else torch.cat([x[:, :0], *pieces], dim=1)
 
-    def prepare(self, x: Tensor, mask: Tensor) -> Callable[[tuple[slice, slice]], Tensor]:
-        """`prepare(x, mask)(part)` is `forward(x, mask)[part]`."""
+    def prepare(self, x: Tensor, mask: Tensor, change: Change | None = None) -> Callable[[tuple[slice, slice]], Tensor]:
+        """`prepare(x, mask)(part)` is `forward(x, mask)[part]`; with `change`, of `change(x)`."""
+        x = x if change is None else change(x)
         return self.forward(x, mask).__getitem__
 
     def forward_with_weights(self, x: Tensor, mask: Tensor) -> tuple[Tensor, None]:

@@ -23,13 +23,13 @@ registers the name for all three.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fastformer.mixers.attentive_sum import attentive_sum
+from fastformer.mixers.attentive_sum import Change, attentive_sum
 from fastformer.mixers.sequence_parallel import current_exchange
 
 
@@ -94,13 +94,22 @@ class FastformerMixer(nn.Module):
             return self.apply_map(x, *self.token_map(context, x.dtype))
         return self._apply_step_by_step(x, context).to(x.dtype)
 
-    def prepare(self, x: Tensor, mask: Tensor) -> Callable[[tuple[slice, slice]], Tensor]:
-        """Read all of `x`; then mix any rows and tokens of it: `prepare(x, mask)(part)` is `forward(x, mask)[part]`."""
-        context, x = self.global_context(x, mask)
+    def prepare(self, x: Tensor, mask: Tensor, change: Change | None = None) -> Callable[[tuple[slice, slice]], Tensor]:
+        """Read all of `x`; then mix any rows and tokens of it: `prepare(x, mask)(part)` is `forward(x, mask)[part]`.
+
+        With `change` it is `forward(change(x), mask)[part]`, and `change(x)` is never held as a whole: it is made three
+        times, in parts. For texts so long that this matters, without gradients.
+        """
+        context, x = self.global_context(x, mask, change=change)
         if not self.folds(x):
-            return self._apply_step_by_step(x, context).__getitem__
+            return self._apply_step_by_step(x if change is None else change(x), context).__getitem__
         token_map, offset = self.token_map(context, x.dtype)
-        return lambda part: self.apply_map(x[part], token_map[part[0]], offset[part[0]])
+
+        def mix(part: tuple[slice, slice]) -> Tensor:
+            tokens = x[part] if change is None else change(x[part])
+            return self.apply_map(tokens, token_map[part[0]], offset[part[0]])
+
+        return mix
 
     def folds(self, x: Tensor) -> bool:
         """Whether a map for each sequence is the cheaper way: once a sequence is longer than it is wide.
@@ -109,7 +118,9 @@ class FastformerMixer(nn.Module):
         """
         return torch.compiler.is_exporting() or x.shape[1] >= x.shape[2]
 
-    def global_context(self, x: Tensor, mask: Tensor, keep_weights: bool = False) -> tuple[GlobalContext, Tensor]:
+    def global_context(
+        self, x: Tensor, mask: Tensor, keep_weights: bool = False, change: Change | None = None
+    ) -> tuple[GlobalContext, Tensor]:
         """The two pooling passes, and the input to go on with, in products only (see `attentive_sum`).
 
         Scores, softmax and sums are float32 even when `x` is bfloat16.
@@ -127,12 +138,13 @@ class FastformerMixer(nn.Module):
                 mask = None
 
             query_scores = self._scores_of_input(self._score(self.query_score, tokens.dtype), query_map)
-            pooled, tokens, query_weights = attentive_sum(tokens, mask, query_scores, keep_weights=keep_weights)
+            how: Any = {"keep_weights": keep_weights, "change": change}
+            pooled, tokens, query_weights = attentive_sum(tokens, mask, query_scores, **how)
             query = torch.einsum("bhd,hkd->bhk", pooled, query_map) + query_bias
             query = query if occupied is None else query * occupied
 
             key_scores = self._key_scores(query, key_map)
-            pooled, tokens, key_weights = attentive_sum(tokens, mask, key_scores, keep_weights=keep_weights)
+            pooled, tokens, key_weights = attentive_sum(tokens, mask, key_scores, **how)
             weights = None
             if query_weights is not None and key_weights is not None:
                 weights = torch.stack([query_weights.mT, key_weights.mT], dim=1)

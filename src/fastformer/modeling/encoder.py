@@ -24,6 +24,7 @@ from fastformer.modeling.pooling import POOLINGS, AdditivePooling, weighted_sum
 
 logger = logging.get_logger(__name__)
 
+LONG_TOKENS = 65_536  # of a text whose vectors are held once
 EMBEDDED_TOKENS = 16_384  # at once: looking up needs no cache, and parts have to be put together
 
 
@@ -34,8 +35,8 @@ def _norm(config: FastformerConfig, place: str) -> nn.Module:
     return nn.Identity()
 
 
-def _normalized(norm: nn.Module, x: Tensor) -> Tensor:
-    return x if isinstance(norm, nn.Identity) else map_parts(lambda part: norm(x[part]), x)
+def _normalized(norm: nn.Module, x: Tensor, out: Tensor | None = None) -> Tensor:
+    return x if isinstance(norm, nn.Identity) else map_parts(lambda part: norm(x[part]), x, out)
 
 
 class Tokens(NamedTuple):
@@ -167,15 +168,19 @@ class NeighborBlock(nn.Module):
         self.activation = ACT2FN[config.hidden_act]
         self.output = nn.Linear(config.neighbor_size, config.hidden_size)
 
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Transform `x` (batch, length, width)."""
+    def forward(self, x: Tensor, mask: Tensor, out: Tensor | None = None) -> Tensor:
+        """Transform `x` (batch, length, width). Without gradients the result may be written to `out`, even over `x`."""
         ends = self._beyond_ends(x, mask)
+        before = x[:, :0]  # the last token of the part before, which may be written over by now
 
         def block(part: Part) -> Tensor:
+            nonlocal before
             rows, tokens = part
             start, stop, _ = tokens.indices(x.shape[1])
             around = slice(max(0, start - 1), stop + 1)  # with the neighbours of the first and the last
-            normed = self.norm(x[rows, around]) * mask[rows, around, None]
+            read = torch.cat([before, x[rows, start : stop + 1]], dim=1) if start else x[rows, around]
+            before = x[rows, stop - 1 : stop].clone()
+            normed = self.norm(read) * mask[rows, around, None]
             if ends is None:
                 normed = nn.functional.pad(normed, (0, 0, int(start == 0), int(stop == x.shape[1])))
             else:
@@ -184,7 +189,7 @@ class NeighborBlock(nn.Module):
             three = torch.cat([normed[:, :-2], normed[:, 1:-1], normed[:, 2:]], dim=-1)
             return x[rows, start:stop] + self.output(self.activation(self.inner(three)))
 
-        return map_parts(block, x)
+        return map_parts(block, x, out)
 
     def _beyond_ends(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor] | None:
         """n before and behind this process' slice of the text, (batch, width) each; None where the text is whole."""
@@ -222,7 +227,11 @@ class FastformerLayer(GradientCheckpointingLayer):
 
         Without gradients the result may be written to `out`, even over `x`.
         """
-        mixer_input, weights = _normalized(self.mixer_pre_norm, x), None
+        weights = None
+        if not output_attentions and self._norms_in_parts(x):
+            mix = self.mixer.prepare(x, mask, change=self.mixer_pre_norm)
+            return map_parts(lambda part: self._after_mixer(x[part], mix(part)), x, out), None
+        mixer_input = _normalized(self.mixer_pre_norm, x)
         if output_attentions and hasattr(self.mixer, "forward_with_weights"):
             mixed, weights = self.mixer.forward_with_weights(mixer_input, mask)
             mix = mixed.__getitem__
@@ -231,6 +240,18 @@ class FastformerLayer(GradientCheckpointingLayer):
         else:
             mix = self.mixer(mixer_input, mask).__getitem__
         return map_parts(lambda part: self._after_mixer(x[part], mix(part)), x, out), weights
+
+    def _norms_in_parts(self, x: Tensor) -> bool:
+        """Whether the text is so long that the mixer's input, a second tensor of its size, is better made in parts."""
+        return (
+            x.shape[1] > LONG_TOKENS
+            and type(self.mixer) in (FastformerMixer, FastformerAblation)
+            and not isinstance(self.mixer_pre_norm, nn.Identity)
+            and not (torch.is_grad_enabled() or torch.compiler.is_compiling())
+            and x.device.type == "cpu"
+            and x.dtype == torch.float32
+            and current_exchange() is None
+        )
 
     def folds_into(self, pooler: nn.Module | None, x: Tensor) -> bool:
         """Whether `pool` gives what this layer and then `pooler` would, for less work, if there are no norms."""
@@ -432,21 +453,25 @@ class FastformerModel(FastformerPreTrainedModel):
         inputs_embeds: Tensor | None = None,
     ) -> BaseModelOutputWithPooling:
         """Everything after the embedding. `x` is not written over if it is `inputs_embeds`, which the caller has."""
-        if self.neighbors is not None:
-            x = self.neighbors(x, mask)
         # Without gradients a layer may write over its input, unless the caller, a hook or the result has it.
         hooked = any(module._forward_hooks for module in (self.embeddings, *self.layers))
         keep_all = torch.is_grad_enabled() or output_hidden_states or hooked
+
+        def over(x: Tensor) -> Tensor | None:
+            return None if keep_all or x is inputs_embeds else x
+
+        if self.neighbors is not None:
+            x = self.neighbors(x, mask, out=over(x))
         may_fold = pooled_only and self.config.norm == "none" and not (output_attentions or output_hidden_states)
         hidden_states, attentions = [x], []
         for depth in range(self.config.num_hidden_layers):
             layer = self.layers[0 if self.config.share_layers else depth]
             if may_fold and depth == self.config.num_hidden_layers - 1 and layer.folds_into(self.pooler, x):
                 return BaseModelOutputWithPooling(pooler_output=layer.pool(x, mask, self.pooler))
-            x, weights = layer(x, mask, output_attentions, out=None if keep_all or x is inputs_embeds else x)
+            x, weights = layer(x, mask, output_attentions, out=over(x))
             hidden_states.append(x)
             attentions.append(weights)
-        x = hidden_states[-1] = _normalized(self.final_norm, x)
+        x = hidden_states[-1] = _normalized(self.final_norm, x, over(x))
 
         if output_attentions and None in attentions:
             logger.warning_once(f"mixer={self.config.mixer!r} forms no attention weights: `attentions` is None")
