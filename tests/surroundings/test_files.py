@@ -64,6 +64,13 @@ def test_a_hash_is_of_the_content_and_not_of_name_or_size(tmp_path):
         content_hash(tmp_path / "none")
 
 
+def test_a_link_to_itself_is_no_place_to_write_to(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(UserError, match="loop: is a link that leads to itself"), writing_text(tmp_path / "loop"):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["loop"]
+
+
 def test_a_link_stays_a_link_and_permissions_stay(tmp_path):
     target, link = tmp_path / "target", tmp_path / "link"
     target.write_text("old")

@@ -88,6 +88,8 @@ class TextRunner:
             each = _on_one_core
         # A text that fills more than a batch takes its memory, so it has all cores to itself.
         alone = int((lengths > self.batch_tokens).sum())  # the longest come first
+        if alone:
+            release(at_once=True)  # what tokenizing such a text took
         found = [*_in_turn(run, batches[:alone]), *each(run, batches[alone:])]
         answers: dict[int, np.ndarray] = {}
         for batch, rows in zip(batches, found, strict=True):

@@ -104,7 +104,9 @@ def writing_aside(path: str | Path) -> Iterator[Path]:
         with explain_full_disk(path):
             yield path
         return
-    path = path.resolve()
+    path = Path(os.path.realpath(path))  # unlike `resolve` it takes a link to itself as it is, on every Python
+    if path.is_symlink():
+        raise UserError(f"{path}: is a link that leads to itself; give another place")
     aside = path.with_name(f".{path.name}.{os.getpid()}-{next(_numbers)}.saving")  # others may write there too
     with explain_full_disk(path):
         try:

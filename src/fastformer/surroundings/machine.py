@@ -49,13 +49,13 @@ def has_bfloat16() -> bool:
     return bool(able.get("avx512_bf16") or able.get("amx_bf16"))
 
 
-def release() -> None:
-    """Return freed memory to the system after all, twice a minute at most; called between batches.
+def release(at_once: bool = False) -> None:
+    """Return freed memory to the system after all, twice a minute at most unless `at_once`; called between batches.
 
     Batches of all sizes leave gaps that no later tensor fits in.
     """
     global _last_release
-    if time.monotonic() - _last_release > RELEASE_SECONDS:
+    if at_once or time.monotonic() - _last_release > RELEASE_SECONDS:
         if (library := _glibc()) is not None:
             library.malloc_trim(0)
         _last_release = time.monotonic()
