@@ -18,6 +18,7 @@ from fastformer.data.tables import read_rows
 from fastformer.engine.warm_start import check_word_vectors, kind_of
 from fastformer.engine.word_encoder import open_encoder, word_vectors
 from fastformer.errors import UserError
+from fastformer.mixers import available_mixers
 from fastformer.tasks.encoder import teacher as teaching
 from fastformer.tasks.encoder.objective import VectorLearner, distance, start_as_table, token_table, turn
 from fastformer.tasks.encoder.overlaps import SeenTexts
@@ -165,7 +166,7 @@ class TestObjective:
         table = token_table(vectors, np.array([10_000, 10, 10]), np.eye(4), 1e-3)
         assert np.linalg.norm(table[0]) < 0.01 * np.linalg.norm(table[1])
 
-    @pytest.mark.parametrize("mixer", ["fastformer", "transformer", "linear"])
+    @pytest.mark.parametrize("mixer", available_mixers())
     def test_a_student_begins_as_the_mean_of_its_table(self, mixer):
         config = FastformerConfig(
             vocab_size=11,
