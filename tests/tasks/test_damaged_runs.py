@@ -115,6 +115,11 @@ def test_what_a_killed_training_left_blocks_no_folder(tmp_path, left):
         claim_output(tmp_path, resume=False, overwrite=False)
 
 
+def test_a_folder_whose_name_is_not_utf8_is_refused_before_any_work(tmp_path):
+    with pytest.raises(UserError, match="a name that is not UTF-8"):
+        claim_output(tmp_path / "caf\udce9", resume=False, overwrite=False)
+
+
 def test_two_saves_at_once_are_one_and_a_line(run_folder, tmp_path):
     class Model(TaskModel):
         task = "classification"

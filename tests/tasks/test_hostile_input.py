@@ -92,7 +92,7 @@ def test_a_first_row_without_a_text_does_not_make_the_label_one(tmp_path):
     rows = [{"label": "a"}, {"text": "words", "label": "b"}]
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(UserError, match="line 2: has 'text' and the first row has not"):
+    with pytest.raises(UserError, match="line 2: has 'text' and the first row does not"):
         list(read_rows(str(path), label_kind="none"))
 
 

@@ -288,6 +288,8 @@ def claim_output(folder: str | Path, *, resume: bool, overwrite: bool) -> Path:
     else is there.
     """
     folder = Path(folder)
+    if any("\ud800" <= one <= "\udfff" for one in str(folder)):
+        raise UserError(f"{folder}: a name that is not UTF-8, which tokenizers cannot write to; give --output another")
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder}: is a file; give --output a folder")
     finish_saving(folder)
