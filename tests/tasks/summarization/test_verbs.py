@@ -446,7 +446,7 @@ def test_a_damaged_archive_is_told_in_one_line(run_folder, tmp_path, monkeypatch
         ("decoder_start_token_id", None, "decoder_start_token_id is missing"),
         ("decoder_start_token_id", [3], "decoder_start_token_id is a list"),
         ("eos_token_id", "x", 'eos_token_id is "x"'),
-        ("pad_token_id", 10**9, "pad_token_id names a token that the model has not"),
+        ("pad_token_id", 10**9, "pad_token_id names a token that the model does not have"),
         ("num_beams", 10**6, "num_beams is 1000000"),
     ],
 )
