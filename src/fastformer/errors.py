@@ -21,7 +21,7 @@ class UserError(ValueError):
 
 def shortened(message: str) -> str:
     """A message on one line that is not too long: long words, and then the whole message, lose their middle."""
-    message = " ".join(message.splitlines())
+    message = " ".join(message.splitlines()).encode(errors="backslashreplace").decode()  # as it will be printed
     message = re.sub(rf"\S{{{LONGEST_WORD},}}", lambda found: _ends(found[0], LONGEST_WORD // 2), message)
     return _ends(message, LONGEST_MESSAGE)
 

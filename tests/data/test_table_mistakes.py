@@ -3,11 +3,13 @@ import io
 import sys
 
 import huggingface_hub
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from fastformer.data import opening
+from fastformer.data.objects import read_objects
 from fastformer.data.tables import Row, read_rows
 from fastformer.errors import UserError
 
@@ -129,6 +131,14 @@ def test_a_bad_row_is_reached_only_after_the_good_ones(tmp_path):
     assert next(rows) == Row("x", "a")
     with pytest.raises(UserError, match=r"line 2, column 1: broken JSON"):
         next(rows)
+
+
+def test_parquet_text_that_is_not_utf_8_is_refused(tmp_path):
+    damaged = pa.StringArray.from_buffers(2, pa.py_buffer(np.int32([0, 3, 6])), pa.py_buffer(b"ab\xbdcde"))
+    pq.write_table(pa.table({"text": damaged, "label": ["a", "b"]}), tmp_path / "a.parquet")
+    assert "a.parquet: not a readable Parquet file ('utf-8' codec can't decode" in error_of(tmp_path / "a.parquet")
+    with pytest.raises(UserError, match="a.parquet: not a readable Parquet file"):
+        list(read_objects(str(tmp_path / "a.parquet"), ["text"]))
 
 
 def test_a_parquet_column_that_is_no_text_is_named_by_its_row(tmp_path):

@@ -138,6 +138,8 @@ def test_long_messages_are_short_and_say_both_ends():
     assert "no such file" in said
     assert said.endswith("check the name")
     assert shortened("short: it stays") == "short: it stays"
+    escaped = str(UserError(f"history: {chr(0xDCE2)} " + f"{chr(0xDCE2)} " * 400))  # six characters each when printed
+    assert len(escaped.encode()) < 1000
 
 
 def test_memory_that_is_not_there_is_said_with_its_size():

@@ -288,7 +288,7 @@ def _read_parquet(file: Bytes, name: str, choose: Choose) -> Iterator[Record]:
         chosen = choose(table.schema_arrow.names)
         batches = table.iter_batches(batch_size=_BATCH, columns=_distinct(chosen))
         yield from _number_rows(name, (batch.to_pydict() for batch in batches), chosen, table.schema_arrow)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise UserError(f"{name}: not a readable Parquet file ({_reason(error)}); write or download it again") from None
 
 

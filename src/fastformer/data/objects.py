@@ -113,6 +113,6 @@ def _read_parquet(file: Any, name: str, needed: Sequence[str], optional: Sequenc
             for record in batch.to_pylist():
                 number += 1
                 yield f"{name}, row {number}", record
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
         raise UserError(f"{name}: not a readable Parquet file ({reason}); write or download it again") from None
