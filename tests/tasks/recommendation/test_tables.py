@@ -8,6 +8,7 @@ import pytest
 from fastformer.errors import UserError
 from fastformer.tasks.recommendation import import_clicks, recommend_to_all
 from fastformer.tasks.recommendation.mind import read_mind
+from fastformer.tasks.recommendation.model import read_users
 from fastformer.tasks.verbs import evaluate, train
 
 FOOD, TOOLS = ["bread", "soup", "cheese", "apple"], ["hammer", "saw", "drill", "ladder"]
@@ -127,3 +128,12 @@ def test_mistakes_are_one_line(tmp_path):
     (tmp_path / "full" / "mine").write_text("precious")
     with pytest.raises(UserError, match="is not an empty folder"):
         import_clicks(clicks, items, tmp_path / "full")
+
+
+def test_users_are_not_read_from_folders_of_texts(tmp_path):
+    (tmp_path / "good").mkdir()
+    (tmp_path / "good" / "a.txt").write_text("bread")
+    with pytest.raises(
+        UserError, match="a folder of LABEL/\\*.txt; give a table with the columns `user` and `history`"
+    ):
+        list(read_users(tmp_path))

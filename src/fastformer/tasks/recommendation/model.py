@@ -117,7 +117,10 @@ def read_users(source: str | Path | Iterable[dict[str, Any]]) -> Iterator[tuple[
     else:
         pick = picker(choose)
         records = (pick(f"user {number}", record) for number, record in enumerate(source, 1))
-    for where, user, history, _ in records:
+    for where, *fields in records:
+        if len(fields) != 3:  # where texts lie in folders, there is nothing to choose
+            raise UserError(f"{source}: a folder of LABEL/*.txt; give a table with the columns `user` and `history`")
+        user, history, _ = fields
         if isinstance(history, str):
             history = history.replace(",", " ").split()
         elif is_missing(history):
