@@ -133,7 +133,5 @@ def test_mistakes_are_one_line(tmp_path):
 def test_users_are_not_read_from_folders_of_texts(tmp_path):
     (tmp_path / "good").mkdir()
     (tmp_path / "good" / "a.txt").write_text("bread")
-    with pytest.raises(
-        UserError, match="a folder of LABEL/\\*.txt; give a table with the columns `user` and `history`"
-    ):
+    with pytest.raises(UserError, match=r"a folder of LABEL/\*.txt; give a table with the columns"):
         list(read_users(tmp_path))
