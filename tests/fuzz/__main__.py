@@ -43,8 +43,9 @@ def main() -> int:
         planned = [(kind, int(number)) for kind, number in (one.split(":") for one in given.only.split(","))]
     results = Path(os.devnull) if given.only else given.keep / f"results-{given.seed}.jsonl"
     known = _read(results)
-    place = Path(tempfile.mkdtemp(prefix="fuzz-"))
-    os.environ["FASTFORMER_CACHE"] = str(place.with_name(f"{place.name}-cache"))
+    around = Path(tempfile.mkdtemp(prefix="fuzz-"))  # `..` of a case: a folder of our own, not the machine's
+    place = around / "place"
+    os.environ["FASTFORMER_CACHE"] = str(around / "cache")
     with Runner(found, place) as runner, open(results, "a") as file:
         for kind, number in planned:
             if (kind, number) in known:
@@ -60,7 +61,7 @@ def main() -> int:
                 print(f"---- {kind}:{number}", *map(ascii, case.arguments), outcome.said, sep="\n")
                 print(f"{outcome.kind}: {outcome.why}\nWhat it read is in {place}.")
     if not given.only:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(around, ignore_errors=True)
     return _report(known, planned)
 
 
