@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastformer.modeling import FastformerConfig, FastformerForSequenceClassification, FastformerModel
-from fastformer.modeling.encoder import FastformerLayer
+from fastformer.modeling.layer import FastformerLayer
 
 WIDTH = 16
 

@@ -9,7 +9,7 @@ import torch
 from fastformer import FastformerConfig, FastformerForSequenceClassification, FastformerModel, available_mixers
 from fastformer.bench.allocations import peak_bytes
 from fastformer.mixers import attentive_sum, build_mixer
-from fastformer.modeling import encoder, parts
+from fastformer.modeling import embeddings, layer, parts
 
 SMALL = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 32, "vocab_size": 100}
 
@@ -63,8 +63,8 @@ def test_a_text_so_long_that_its_vectors_are_held_once(monkeypatch, in_small_pie
     ids, mask = ragged(4, 400)
     with torch.no_grad():
         whole = model(ids, mask)
-        monkeypatch.setattr(encoder, "LONG_TOKENS", 100)
-        monkeypatch.setattr(encoder, "EMBEDDED_TOKENS", 48)
+        monkeypatch.setattr(layer, "LONG_TOKENS", 100)
+        monkeypatch.setattr(embeddings, "EMBEDDED_TOKENS", 48)
         monkeypatch.setattr(attentive_sum, "PART_TOKENS", 48)
         in_small_pieces()
         pieces = model(ids, mask)

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from fastformer import FastformerConfig, FastformerForMaskedLM, FastformerForSequenceClassification, FastformerModel
-from fastformer.modeling.encoder import Tokens, bigram_rows
+from fastformer.modeling.embeddings import Tokens
+from fastformer.modeling.ngrams import bigram_rows
 
 
 def small(**settings) -> FastformerConfig:

@@ -40,7 +40,7 @@ from fastformer.engine.inference import BATCH_TOKENS
 from fastformer.engine.optimizer import DenseAndRowAdam
 from fastformer.engine.settings import TrainingSettings, settled
 from fastformer.errors import Interrupted, UserError, diverged
-from fastformer.modeling.encoder import BigramEmbedding
+from fastformer.modeling.embeddings import BigramEmbedding
 from fastformer.runs.folder import last_complete_checkpoint
 from fastformer.runs.resuming import note_seconds
 from fastformer.surroundings import ranks

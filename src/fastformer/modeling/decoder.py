@@ -11,7 +11,10 @@ from fastformer.mixers.heads import HeadedMixer
 from fastformer.mixers.sequence_parallel import needs_whole_texts
 from fastformer.modeling.cache import LayerMemory
 from fastformer.modeling.configuration import FastformerConfig
-from fastformer.modeling.encoder import FastformerEmbeddings, FastformerLayer, FastformerPreTrainedModel, _norm, _ranks
+from fastformer.modeling.embeddings import FastformerEmbeddings, token_ranks
+from fastformer.modeling.encoder import FastformerPreTrainedModel
+from fastformer.modeling.layer import FastformerLayer
+from fastformer.modeling.norms import norm_at
 from fastformer.modeling.sharing import by_source
 
 
@@ -67,7 +70,7 @@ class FastformerDecoderLayer(FastformerLayer):
         super().__init__(config)
         self.cross_attention = None
         if cross_attention:
-            self.cross_pre_norm, self.cross_post_norm = _norm(config, "pre"), _norm(config, "post")
+            self.cross_pre_norm, self.cross_post_norm = norm_at(config, "pre"), norm_at(config, "post")
             self.cross_attention = CrossAttention(config)
 
     def forward(  # type: ignore[override]  # a layer of a decoder never stands where one of an encoder does
@@ -111,7 +114,7 @@ class FastformerDecoder(FastformerPreTrainedModel):
         own_layers = min(1, config.num_hidden_layers) if config.share_layers else config.num_hidden_layers
         self.layers = nn.ModuleList([FastformerDecoderLayer(config, cross_attention) for _ in range(own_layers)])
         self.has_cross_attention = cross_attention
-        self.final_norm = _norm(config, "pre")
+        self.final_norm = norm_at(config, "pre")
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
@@ -174,7 +177,7 @@ class FastformerDecoder(FastformerPreTrainedModel):
                 f"it must cover all {past + length}"
             )
         if position_ids is None:
-            ranks = torch.arange(past, past + length, device=x.device)[None] if mask is None else _ranks(mask)
+            ranks = torch.arange(past, past + length, device=x.device)[None] if mask is None else token_ranks(mask)
             position_ids = ranks[:, ranks.shape[1] - length :]
         x = self.embeddings.finish(x, position_ids)
 
