@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 from torch import nn
-from transformers import AutoModel, BertConfig
+from transformers import AutoModel, BertConfig, ModernBertConfig, T5Config
 
 from fastformer import available_mixers
 from fastformer.modeling import FastformerForRecommendation, FimConfig, FimForRecommendation, RecommendationConfig
@@ -192,3 +192,56 @@ def test_a_run_needs_no_outside_folder_for_its_pretrained_encoder(tmp_path):
     stored = json.loads((tmp_path / "config.json").read_text())["plm"]
     assert stored["model_type"] == "bert"
     assert stored["hidden_size"] == 24
+
+
+SIZE = {"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 32}
+MODERN = {**SIZE, "pad_token_id": 0, "global_attn_every_n_layers": 2}
+
+
+def pretrained(config):
+    torch.manual_seed(0)
+    return FastformerForRecommendation(RecommendationConfig(**SMALL, plm=config.to_dict())).eval()
+
+
+@pytest.mark.parametrize("trained", [0, 1, 2])
+@pytest.mark.parametrize("config", [BertConfig(**SIZE), ModernBertConfig(**MODERN)], ids=["bert", "modernbert"])
+def test_what_frozen_layers_gave_stands_for_them(config, trained):
+    model, inputs = pretrained(config), batch()
+    model.news.freeze(trained)
+    titles = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+    kept = model.read_titles(**titles)
+    calls = []
+    layers = [name for name, one in model.news.plm.named_modules() if name.split(".")[-1] in ("0", "1", "2")][:3]
+    for name in layers:  # attention inside a layer: the layer itself is called, and hands on what it is given
+        attention = next(one for at, one in model.news.plm.get_submodule(name).named_children() if at.startswith("att"))
+        attention.register_forward_hook(lambda *_, name=name: calls.append(name))
+    expected = model(**inputs, labels=torch.zeros(4, dtype=torch.long))
+    assert calls == layers * (len(calls) // 3)
+    calls.clear()
+    found = model(**inputs, title_states=kept, labels=torch.zeros(4, dtype=torch.long))
+    assert {*calls} == {*layers[3 - trained :]}
+    close(found.logits, expected.logits)
+
+    def gradients(loss):
+        model.zero_grad()
+        loss.backward()
+        return {name: one.grad.clone() for name, one in model.named_parameters() if one.grad is not None}
+
+    ours, theirs = gradients(found.loss), gradients(expected.loss)
+    assert ours.keys() == theirs.keys()
+    assert any("plm" in name for name in ours) == bool(trained)
+    for name, one in ours.items():
+        close(one, theirs[name])
+    close(scores(model, inputs), expected.logits.detach())  # the frozen layers run again without what was kept
+
+
+def test_nothing_is_kept_of_an_encoder_whose_layers_hand_on_more_than_vectors():
+    config = T5Config(vocab_size=50, d_model=24, d_kv=12, d_ff=32, num_layers=3, num_heads=2, is_encoder_decoder=True)
+    model, inputs = pretrained(config), batch()
+    titles = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+    assert model.read_titles(**titles) is None  # nothing is frozen
+    model.news.freeze(1)
+    assert model.read_titles(**titles) is None
+    model.news.freeze(0)
+    expected = scores(model, inputs)
+    close(scores(model, inputs | {"title_states": model.read_titles(**titles)}), expected)

@@ -70,7 +70,7 @@ def describe_machine(threads: int) -> dict[str, Any]:
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
         "threads": threads,
-        "memory_gb": round(physical_memory() / 1e9, 1),
+        "memory_gb": round(machine.physical_memory() / 1e9, 1),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -91,14 +91,6 @@ def _cpu_model() -> str:
         lines = []
     named = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return named[0] if named else platform.processor() or platform.machine()
-
-
-def physical_memory() -> int:
-    """Bytes of memory of the machine; 8 GB if the system does not say."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return 8 * 10**9
 
 
 def numbers(given: str | Sequence[int] | Sequence[str], option: str) -> list[int]:

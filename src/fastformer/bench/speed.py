@@ -19,7 +19,6 @@ from fastformer.bench.measuring import (
     machine_line,
     measuring,
     numbers,
-    physical_memory,
     result_folder,
     timing,
 )
@@ -29,6 +28,7 @@ from fastformer.bench.steps import MODES, PRESET, batch_size, build_model, build
 from fastformer.errors import Interrupted, UserError
 from fastformer.mixers import available_mixers, build_mixer
 from fastformer.surroundings.files import writing_aside, writing_text
+from fastformer.surroundings.machine import physical_memory
 from fastformer.surroundings.markdown import markdown_table
 from fastformer.surroundings.progress import progress_bar
 

@@ -8,6 +8,8 @@ Pooling is additive attention at both levels, and any mixer may stand at either:
 histories. A pre-trained encoder of any kind that transformers knows may read the titles instead (`plm`).
 """
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -76,7 +78,7 @@ class NewsRecommender(FastformerPreTrainedModel):
             history_mask: 1 at clicks, 0 at padding.
             candidates: rows of `input_ids` to score (batch, candidates).
             candidate_mask: 1 at candidates, 0 at padding, which gets the lowest score there is.
-            title_states: what `read_titles` gave for the titles: a pre-trained encoder need not run again.
+            title_states: what `read_titles` gave for the titles: what is frozen need not run again.
             labels: which candidate was clicked (batch,).
         """
         needs_whole_texts("a recommender")
@@ -112,16 +114,15 @@ class FastformerForRecommendation(NewsRecommender):
         """Replace the word embedding of titles."""
         (self.news if self.pretrained is None else self.pretrained).set_input_embeddings(value)
 
-    def read_titles(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Token vectors of titles by the pre-trained encoder (news, length, its width), to keep if it is frozen."""
-        return self.news.read(input_ids, attention_mask)
+    def read_titles(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor | None:
+        """Token vectors of titles by what is frozen of the pre-trained encoder (news, length, its width), to keep."""
+        return self.news.read_frozen(input_ids, attention_mask)
 
     def encode_news(self, input_ids: Tensor, attention_mask: Tensor, title_states: Tensor | None = None) -> Tensor:
         """News vectors (news, width); zeros for a title without words."""
         if self.config.plm is None:
             return self.news(input_ids, attention_mask).pooler_output
-        states = self.read_titles(input_ids, attention_mask) if title_states is None else title_states
-        return self.news(states, attention_mask)
+        return self.news(self.news.read(input_ids, attention_mask, title_states), attention_mask)
 
     def encode_users(self, clicked: Tensor, mask: Tensor) -> Tensor:
         """User vectors (batch, width) of clicked news (batch, history, width).
@@ -143,7 +144,11 @@ class FastformerForRecommendation(NewsRecommender):
 
 
 class PretrainedNewsEncoder(nn.Module):
-    """Any transformers encoder; its token vectors pooled by additive attention and mapped to the width of news."""
+    """Any transformers encoder; its token vectors pooled by additive attention and mapped to the width of news.
+
+    Its first layers may be frozen. What they give for a title never changes, so it can be kept (`read_frozen`), and
+    only the layers behind them run in training.
+    """
 
     def __init__(self, config: RecommendationConfig):
         super().__init__()
@@ -153,23 +158,81 @@ class PretrainedNewsEncoder(nn.Module):
         self.dropout = Dropout(config.hidden_dropout_prob)
         self.pooler = AdditivePooling(settings)
         self.output = nn.Linear(settings.hidden_size, config.hidden_size)
+        self.frozen: list[nn.Module] = []  # layers, first to last
+        self.is_trained = True
 
-    def read(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Token vectors (news, length, the encoder's width); what stands at padding means nothing."""
+    def freeze(self, trained: int) -> None:
+        """Train only so many of the last layers, or none. PLM-NR trains two, which is next to nothing less than all."""
+        stacks = [list(one) for one in self.plm.modules() if isinstance(one, nn.ModuleList)]
+        stack = max(stacks, key=len)
+        self.plm.requires_grad_(False)
+        self.frozen, self.is_trained = stack[: max(0, len(stack) - trained)], trained > 0
+        for layer in stack[len(self.frozen) :]:
+            layer.requires_grad_(True)
+
+    def read(self, input_ids: Tensor, attention_mask: Tensor, kept: Tensor | None = None) -> Tensor:
+        """Token vectors (news, length, the encoder's width); what stands at padding means nothing.
+
+        With `kept`, which `read_frozen` gave, the frozen layers do not run.
+        """
+        if kept is not None and not self.is_trained:
+            return kept
+
+        def run(rows: Tensor, width: int, inputs: dict[str, Tensor]) -> Tensor:
+            with nullcontext() if kept is None else _recalled(self.frozen, kept[rows, :width]):
+                return self.plm(**inputs).last_hidden_state
+
+        return self._by_length(run, input_ids, attention_mask)
+
+    def read_frozen(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor | None:
+        """Token vectors behind the frozen layers, and behind all if nothing is trained.
+
+        None if no layer is frozen, or if layers hand on more than token vectors, as T5's do.
+        """
+        if not self.is_trained:
+            return self.read(input_ids, attention_mask)
+        if not self.frozen:
+            return None
+        given: list[Any] = []
+
+        def run(rows: Tensor, width: int, inputs: dict[str, Tensor]) -> Tensor:
+            last = self.plm(**inputs).last_hidden_state
+            return given[-1] if isinstance(given[-1], Tensor) else last
+
+        hook = self.frozen[-1].register_forward_hook(lambda layer, inputs, output: given.append(output))
+        try:
+            found = self._by_length(run, input_ids, attention_mask)
+        finally:
+            hook.remove()
+        return found if isinstance(given[-1], Tensor) else None
+
+    def _by_length(
+        self, run: Callable[[Tensor, int, dict[str, Tensor]], Tensor], input_ids: Tensor, attention_mask: Tensor
+    ) -> Tensor:
+        """What `run` gives for titles of similar length together, which need less padding."""
         # A title without tokens shows its first padding: attention over nothing is not a number.
         seen = attention_mask.clone()
         seen[:, 0] |= ~attention_mask.any(dim=1)
-        groups = similar_rows(seen.bool())  # titles of similar length together: less padding
-        parts = [
-            self.plm(input_ids=input_ids[rows, :width], attention_mask=seen[rows, :width]) for rows, width in groups
-        ]
-        length = input_ids.shape[1]
-        padded = [
-            nn.functional.pad(part.last_hidden_state, (0, 0, 0, length - width))
-            for part, (_, width) in zip(parts, groups, strict=True)
-        ]
-        return torch.cat(padded)[torch.cat([rows for rows, _ in groups]).argsort()]
+        groups = similar_rows(seen.bool())
+        parts = []
+        for rows, width in groups:
+            found = run(rows, width, {"input_ids": input_ids[rows, :width], "attention_mask": seen[rows, :width]})
+            parts.append(nn.functional.pad(found, (0, 0, 0, input_ids.shape[1] - width)))
+        return torch.cat(parts)[torch.cat([rows for rows, _ in groups]).argsort()]
 
     def forward(self, states: Tensor, attention_mask: Tensor) -> Tensor:
         """News vectors (news, width) of what `read` gave."""
         return self.output(self.pooler(self.dropout(states), attention_mask.bool()))
+
+
+@contextmanager
+def _recalled(layers: Sequence[nn.Module], states: Tensor) -> Iterator[None]:
+    """Let the encoder pass over its first layers: the last of them gives `states`."""
+    for layer in layers:
+        layer.forward = lambda hidden, *_, **__: hidden
+    layers[-1].forward = lambda *_, **__: states
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.forward

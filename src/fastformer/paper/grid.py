@@ -29,12 +29,13 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from fastformer.bench.measuring import describe_machine, physical_memory
+from fastformer.bench.measuring import describe_machine
 from fastformer.engine.settings import TaskSettings
 from fastformer.errors import Interrupted
 from fastformer.runs.folder import CHECKPOINTS, RUN_FILE, InUse, finish_saving, last_complete_checkpoint, open_run
 from fastformer.runs.resuming import OtherRun
 from fastformer.surroundings.files import digest, write_json, writing_aside
+from fastformer.surroundings.machine import physical_memory
 from fastformer.surroundings.progress import progress_bar, say
 
 Metrics = dict[str, Any]

@@ -136,6 +136,14 @@ def _glibc() -> ctypes.CDLL | None:
 # ---- the one meter of the system's: pages really touched, allocator and all ------------------------------------------
 
 
+def physical_memory() -> int:
+    """Bytes of memory of the machine; 8 GB if the system does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 8 * 10**9
+
+
 def forget_peak_memory() -> None:
     """Measure peaks from here on: what was done before, and the freed memory that we keep of it, does not count.
 

@@ -12,7 +12,8 @@ from safetensors.torch import load_file
 import fastformer.engine.training
 from fastformer.errors import Interrupted, UserError
 from fastformer.runs.folder import open_run
-from fastformer.tasks.recommendation import task
+from fastformer.surroundings.progress import heard
+from fastformer.tasks.recommendation import scoring, task
 from fastformer.tasks.recommendation.metrics import impression_metrics
 from fastformer.tasks.recommendation.mind import read_mind
 from fastformer.tasks.recommendation.scoring import keep_states, score_clicks
@@ -98,12 +99,24 @@ def test_states_are_kept_once_for_one_table_of_news_and_are_close_enough(clicks,
     assert open_run(tmp_path / "run").load_metrics()["held_out_by"] == "time"
     assert titles.states.dtype == torch.float16
     ranker, dev = load(runs["fastformer+plm-nr"]), clicks["dev"]
+    ranker.model.news.freeze(1)
     titles = ranker.titles(dev.news)
     read, stored = (
         score_clicks(ranker.model, one, dev, ranker.settings.history_length)
         for one in (titles, keep_states(ranker.model, titles))
     )
     np.testing.assert_allclose(stored, read, atol=1e-3 * np.abs(read).max())
+
+
+def test_states_that_take_too_much_memory_are_not_kept(clicks, runs, monkeypatch):
+    ranker = load(runs["fastformer+plm-nr"])
+    ranker.model.news.freeze(0)
+    titles = ranker.titles(clicks["dev"].news)
+    needed = keep_states(ranker.model, titles).states.nbytes
+    monkeypatch.setattr(scoring, "physical_memory", lambda: 2 * needed - 1)
+    with heard() as said:
+        assert keep_states(ranker.model, titles, show=True) is titles
+    assert said == ["Token vectors of all titles would take 0 GB: they are made again at every step."]
 
 
 @pytest.fixture(scope="module")

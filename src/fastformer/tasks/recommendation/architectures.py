@@ -4,7 +4,6 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from fastformer.engine.fit import check_mixers, explained_configuration
@@ -96,21 +95,12 @@ def build_recommender(settings: RecommendationSettings, tokenizer: PreTrainedTok
         own |= {"mixer": settings.news_mixer} if encoder is None else {"plm": _portable(encoder)}
         built = FastformerForRecommendation(RecommendationConfig(**{**settings.model, **shared, **own}))
     if encoder is not None:
-        pretrained: PreTrainedModel = built.pretrained
-        pretrained.load_state_dict(encoder.state_dict())
+        built.news.plm.load_state_dict(encoder.state_dict())
         if settings.plm_layers is not None:
-            _freeze_all_but_last(pretrained, settings.plm_layers)
+            built.news.freeze(settings.plm_layers)
     return built
 
 
 def _portable(encoder: PreTrainedModel) -> dict[str, Any]:
     """The configuration of an encoder without where it was loaded from."""
     return {name: value for name, value in encoder.config.to_dict().items() if not name.startswith("_")}
-
-
-def _freeze_all_but_last(encoder: PreTrainedModel, layers: int) -> None:
-    """Train only the last layers, or none. PLM-NR trains two, which is next to nothing less than all."""
-    stack = max((one for one in encoder.modules() if isinstance(one, torch.nn.ModuleList)), key=len)
-    encoder.requires_grad_(False)
-    for layer in list(stack)[len(stack) - min(layers, len(stack)) :]:
-        layer.requires_grad_(True)

@@ -25,7 +25,7 @@ class Titles(NamedTuple):
 
     ids: np.ndarray  # int32 (news, longest title)
     lengths: np.ndarray
-    states: Tensor | None = None  # float16, token vectors by a pre-trained encoder not trained (news, longest, width)
+    states: Tensor | None = None  # float16 (news, longest, width), by frozen layers of a pre-trained encoder
     cut: int = 0  # how many were longer
 
     def counts(self, vocab_size: int) -> np.ndarray:

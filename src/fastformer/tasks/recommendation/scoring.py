@@ -14,8 +14,8 @@ from fastformer.data.batches import token_budget_batches
 from fastformer.data.ragged import Ragged
 from fastformer.engine.inference import BATCH_TOKENS
 from fastformer.modeling import FastformerForRecommendation, NewsRecommender
-from fastformer.surroundings.machine import tune
-from fastformer.surroundings.progress import progress_bar
+from fastformer.surroundings.machine import physical_memory, tune
+from fastformer.surroundings.progress import progress_bar, say
 from fastformer.tasks.recommendation.clicks import Clicks
 from fastformer.tasks.recommendation.examples import Titles
 
@@ -56,20 +56,28 @@ def encode_news(model: NewsRecommender, titles: Titles, advance: Callable[[int],
 
 @torch.no_grad()
 def keep_states(model: FastformerForRecommendation, titles: Titles, show: bool = False) -> Titles:
-    """The titles with their token vectors, for a pre-trained encoder that is not trained: it reads each title once.
+    """The titles with their token vectors by what is frozen of a pre-trained encoder: it reads each title once.
 
-    They are kept in float16, half the memory, which changes a score by a thousandth of itself.
+    They are kept in float16, half the memory, which changes a score by a thousandth of itself; not if they would take
+    more than half of the machine's. Titles are as they were if nothing is frozen.
     """
+    needed = 2 * titles.ids.size * model.news.plm.config.hidden_size
+    if needed > physical_memory() / 2:
+        if show:
+            say(f"Token vectors of all titles would take {needed / 1e9:,.0f} GB: they are made again at every step.")
+        return titles
     tune()
     states: Tensor | None = None
     with progress_bar("Reading titles", total=len(titles.lengths), show=show) as advance:
         for batch in token_budget_batches(titles.lengths, BATCH_TOKENS):
             inputs = {name: part.to(model.device) for name, part in titles.take(batch).items()}
-            read = model.eval().read_titles(**inputs).cpu()
+            read = model.eval().read_titles(**inputs)
+            if read is None:
+                return titles
             if states is None:
                 states = torch.zeros(*titles.ids.shape, read.shape[-1], dtype=torch.float16)
             largest = torch.finfo(states.dtype).max
-            states[torch.from_numpy(batch), : read.shape[1]] = read.clamp(-largest, largest).to(states.dtype)
+            states[torch.from_numpy(batch), : read.shape[1]] = read.clamp(-largest, largest).cpu().to(states.dtype)
             advance(len(batch))
     return titles._replace(states=states)
 

@@ -137,7 +137,7 @@ class Recommendation(Task[RecommendationSettings, Parts[RecommendationSettings]]
         )
 
     def build(self, parts: Parts, workspace: Workspace) -> NewsRecommender:
-        """A recommender; a pre-trained encoder that is not trained reads the titles here, once."""
+        """A recommender; what is frozen of a pre-trained encoder reads the titles here, once."""
         settings, tokenizer = parts.settings, parts.tokenizer
         model = build_recommender(settings, tokenizer)
         titles = parts.train.titles
@@ -148,7 +148,7 @@ class Recommendation(Task[RecommendationSettings, Parts[RecommendationSettings]]
         if settings.plm is None:
             with torch.no_grad():  # an unknown word says nothing, until training has seen one
                 model.get_input_embeddings().weight[tokenizer.unk_token_id] = 0
-        elif settings.plm_layers == 0:
+        else:
             parts.train.titles = keep_states(model, titles, workspace.show)
             same = parts.validation.titles is titles
             parts.validation.titles = (
