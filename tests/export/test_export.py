@@ -347,6 +347,8 @@ class TestCommand:
         self.refused(fastformer("export", export_folder), "is an export itself")
         self.refused(fastformer("export", run_folder, "--output", run_folder, "--overwrite"), "is the run itself")
         self.refused(fastformer("export", run_folder, "--output", export_folder), "--overwrite")
+        (tmp_path / "loop").symlink_to("loop")
+        self.refused(fastformer("export", run_folder, "--output", tmp_path / "loop"), "loop: cannot be written")
         new = tmp_path / "new"
         self.refused(fastformer("export", run_folder, "--output", new, "--evaluate-on", "no.csv"), "no such file")
         self.refused(fastformer("export", run_folder, "--output", new, "--evaluate-on", "-"), "standard input")

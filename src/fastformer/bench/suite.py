@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -66,7 +67,7 @@ def suite(
     chosen, missing = choose_methods([ours(random_state=seed)], methods)
     files = _find_sets(Path(data))
     folder = result_folder(output)
-    settings = {"data": str(Path(data).resolve()), "test_rows": test_rows, "seed": seed, **columns}
+    settings = {"data": os.path.realpath(data), "test_rows": test_rows, "seed": seed, **columns}
     before = _measured_before(folder / _FILE, settings)
     with measuring(threads) as used:
         sets = [_Set.read(name, *pair, columns, used) for name, pair in files.items()]

@@ -7,6 +7,7 @@ both models and must agree.
 
 import importlib.util
 import logging
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -97,12 +98,12 @@ def export(
 
 def _claim(run: Run, output: str | Path | None, int8: bool, overwrite: bool) -> Path:
     """The folder to write: beside the run unless given, never a trained run."""
-    source = run.folder.resolve()
+    source = Path(os.path.realpath(run.folder))
     if output is None:
         place = source if run.folder.name in ("", "..") else run.folder
         output = place.with_name(f"{place.name}-onnx{'-int8' * int8}")
     folder = Path(output)
-    if folder.resolve() == source:
+    if os.path.realpath(folder) == str(source):  # unlike `resolve` it takes a link to itself as it is
         raise UserError(f"{folder}: is the run itself; give --output another folder")
     claim_output(folder, resume=False, overwrite=overwrite)
     if holds_anything(folder) and not open_run(folder).is_export:

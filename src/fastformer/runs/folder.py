@@ -119,7 +119,7 @@ class Run:
             _check_finite(model)
             if model.can_generate():
                 model.generation_config = GenerationConfig.from_pretrained(self.folder)
-                _check_generation(model.generation_config, self.folder / "generation_config.json", config.vocab_size)
+                _check_generation(model.generation_config, self.folder / "generation_config.json", config)
         return model.eval()
 
     def load_weights(self) -> dict[str, Tensor]:
@@ -198,7 +198,7 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     tokenizer("a", return_special_tokens_mask=True)  # it does what it is for
 
 
-def _check_generation(settings: GenerationConfig, path: Path, tokens: int) -> None:
+def _check_generation(settings: GenerationConfig, path: Path, config: FastformerConfig) -> None:
     """Refuse what generation_config.json may say and no beam search can use; transformers checks little of it."""
     settings.validate()
     fields = {
@@ -220,10 +220,17 @@ def _check_generation(settings: GenerationConfig, path: Path, tokens: int) -> No
         if wrong := problem_with(value, kind):
             raise UserError(f"{path}: {name} {wrong}; train the run again")
         numbers = value if isinstance(value, list) else [value] if isinstance(value, int) else []
-        if name.endswith(("_id", "_tokens")) and "new" not in name and any(not 0 <= one < tokens for one in numbers):
+        is_token = name.endswith(("_id", "_tokens")) and "new" not in name
+        if is_token and any(not 0 <= one < config.vocab_size for one in numbers):
             raise UserError(f"{path}: {name} names a token that the model does not have; train the run again")
     if settings.decoder_start_token_id is None and settings.bos_token_id is None:
         raise UserError(f"{path}: decoder_start_token_id is missing; train the run again")
+    if settings.max_new_tokens is None:  # transformers would stop at twenty
+        raise UserError(f"{path}: max_new_tokens is missing; train the run again")
+    if config.position_embedding_type == "learned":
+        most = config.decoder_positions or config.max_position_embeddings
+        if settings.max_new_tokens > most:
+            raise UserError(f"{path}: max_new_tokens is more than the {most} that were learned; train the run again")
     if not 1 <= (settings.num_beams or 1) <= 1000:
         raise UserError(f"{path}: num_beams is {settings.num_beams}; train the run again")
 

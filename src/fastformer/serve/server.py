@@ -39,7 +39,7 @@ def named_runs(given: Sequence[str]) -> dict[str, Path]:
     for one in given:
         name, separator, folder = one.partition("=")
         if not separator or Path(one).is_dir():
-            folder, name = one, Path(one).resolve().name
+            folder, name = one, os.path.basename(os.path.realpath(one))
         if not name or "/" in name or not name.isprintable():
             raise UserError(f"{one}: a model needs a name without a slash; give NAME=RUN")
         if name in runs:

@@ -448,6 +448,8 @@ def test_a_damaged_archive_is_told_in_one_line(run_folder, tmp_path, monkeypatch
         ("eos_token_id", "x", 'eos_token_id is "x"'),
         ("pad_token_id", 10**9, "pad_token_id names a token that the model does not have"),
         ("num_beams", 10**6, "num_beams is 1000000"),
+        ("max_new_tokens", None, "max_new_tokens is missing"),
+        ("max_new_tokens", 10**4, "max_new_tokens is more than the"),
     ],
 )
 def test_how_summaries_are_written_must_be_whole(run_folder, tmp_path, name, value, says):
