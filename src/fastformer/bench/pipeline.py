@@ -6,7 +6,6 @@ and writes the probabilities of all labels as JSON lines, on its one thread. The
 """
 
 import json
-import multiprocessing
 import tempfile
 import time
 from collections.abc import Callable
@@ -29,6 +28,7 @@ from fastformer.errors import UserError
 from fastformer.runs.folder import Run
 from fastformer.surroundings.files import writing_text
 from fastformer.surroundings.machine import in_threads
+from fastformer.surroundings.processes import one_process
 from fastformer.surroundings.progress import progress_bar
 from fastformer.tasks.classification.baselines import plain_words
 from fastformer.tasks.classification.predictor import Classifier
@@ -124,7 +124,7 @@ def _fasttext(classifier: Classifier, stack: ExitStack) -> ProcessPoolExecutor |
     source = classifier.trained.record["data"].get("train")
     if find_spec("fasttext") is None or classifier.space.kind != "single" or not Path(source or "").is_file():
         return None
-    process = stack.enter_context(ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")))
+    process = stack.enter_context(one_process())
     process.submit(_fasttext_train, source, classifier.settings.text_column, classifier.settings.label_column).result()
     return process
 

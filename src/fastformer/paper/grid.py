@@ -12,7 +12,6 @@ is its own, and if it is killed the others go on. Each has one thread: two of th
 two threads.
 """
 
-import ctypes
 import json
 import os
 import shutil
@@ -36,6 +35,7 @@ from fastformer.runs.folder import CHECKPOINTS, RUN_FILE, InUse, finish_saving, 
 from fastformer.runs.resuming import OtherRun
 from fastformer.surroundings.files import digest, write_json, writing_aside
 from fastformer.surroundings.machine import physical_memory
+from fastformer.surroundings.processes import end_with_parent
 from fastformer.surroundings.progress import progress_bar, say
 
 Metrics = dict[str, Any]
@@ -322,18 +322,13 @@ def start(command: Command, log: Path) -> subprocess.Popen[bytes]:
             stderr=errors,
             env=os.environ | _ONE_THREAD,
             start_new_session=True,  # Ctrl-C reaches us only, and we hand it on: once, not twice
-            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+            preexec_fn=end_with_parent,
         )
 
 
 def _printed(path: Path) -> Path:
     """Where a command prints to until it succeeds."""
     return path.with_name(f".{path.name}")
-
-
-def _end_with_parent() -> None:
-    """In the child: be told to stop, as SIGTERM does, when the parent is gone, whatever ended it."""
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def _why(code: int, log: Path) -> str:

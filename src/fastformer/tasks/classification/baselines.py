@@ -3,12 +3,10 @@
 fastText and MiniLM are measured if they are installed; they are not dependencies.
 """
 
-import multiprocessing
 import re
 import tempfile
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline, make_union
 from sklearn.svm import LinearSVC
 
+from fastformer.surroundings.processes import one_process
 from fastformer.tasks.classification.methods import Fit, FitError, Fitted, Method
 from fastformer.tasks.classification.metrics import FEW
 from fastformer.tasks.classification.minilm import base_encoder, minilm, static_minilm, static_table
@@ -166,7 +165,7 @@ def apart(fit: Fit) -> Fit:
     """
 
     def fit_apart(texts: Sequence[str], labels: Sequence[str]) -> Fitted:
-        process = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+        process = one_process()
         fitting = process.submit(_fit_here, fit, texts, labels, torch.get_num_threads())
         classes, sure, seconds = fitting.result()
         kind = "probabilities" if sure else "labels"
