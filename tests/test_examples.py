@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
-LONG = ("classify", "one_text_two_processes", "several_labels", "similar_texts")  # over 20 seconds of one core
+# Over 20 seconds of one core.
+LONG = ("classify", "conversions", "one_text_two_processes", "several_labels", "similar_texts")
 
 
 @pytest.mark.parametrize(

@@ -232,62 +232,67 @@ def test_published_reports_are_what_their_numbers_say(name):
     assert report["verdicts"] == json.loads(json.dumps(verdicts(report, recipe.judged or list(recipe.scores))))
 
 
-class TestCommandLine:
-    def run(self, monkeypatch, capsys, *arguments) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["fastformer", "reproduce", *map(str, arguments)])
-        with pytest.raises(SystemExit) as exited:
-            main()
-        captured = capsys.readouterr()
-        return exited.value.code or 0, captured.out, captured.err
+# ---- the command line ------------------------------------------------------------------------------------------------
 
-    def test_a_table_is_printed_and_as_json(self, everything, things, monkeypatch, capsys):
-        folder, reports, _ = everything
-        arguments = ("figure-sharing", "--data", things, "--scale", "small", "--seeds", 1, "--output", folder)
-        code, out, _ = self.run(monkeypatch, capsys, *arguments)
-        assert code == 0
-        assert "| query-value + layer " in out
-        code, out, err = self.run(monkeypatch, capsys, *arguments, "--json")
-        assert (code, err) == (0, "")
-        assert json.loads(out)["datasets"] == json.loads(json.dumps(reports["figure-sharing"]["datasets"]))
 
-    @pytest.mark.parametrize(
-        ("arguments", "parts"),
-        [
-            (("--data", "imdb"), ("--data imdb", "NAME=PATH")),
-            (("--data", "imdb:yelp=x"), ("no dataset 'yelp'", "amazon, imdb, mind")),
-            (("--data", "imdb=no/such/file.csv"), ("no/such/file.csv", "no such file")),
-            (("--scale", "huge"), ("--scale 'huge'", "full, cpu, small")),
-            (("--scale", "full"), ("--scale full", "builtin:imdb=builtin")),
-            (("--glove", "no-such-file"), ("no-such-file", "no such GloVe file")),
-        ],
-    )
-    def test_a_mistake_is_one_line(self, tmp_path, monkeypatch, capsys, arguments, parts):
-        code, _, err = self.run(monkeypatch, capsys, "table-classification", *arguments, "--output", tmp_path / "out")
-        assert code == 2
-        [line] = [line for line in err.splitlines() if line.startswith("fastformer: ")]
-        assert all(part in line for part in parts)
+def run(monkeypatch, capsys, *arguments) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["fastformer", "reproduce", *map(str, arguments)])
+    with pytest.raises(SystemExit) as exited:
+        main()
+    captured = capsys.readouterr()
+    return exited.value.code or 0, captured.out, captured.err
 
-    def test_all_is_every_table_and_figure_each_with_its_data(self, monkeypatch, capsys, tmp_path):
-        made = {}
 
-        def noted(name, data=None, *, output, show_progress, **given):
-            made[name] = data, given
-            Path(output, f"{name}.md").write_text(f"# {name}\n")
-            if name == "figure-interaction":
-                raise UserError("figure-interaction: 1 of 6 runs failed")
+def test_a_table_is_printed_and_as_json(everything, things, monkeypatch, capsys):
+    folder, reports, _ = everything
+    arguments = ("figure-sharing", "--data", things, "--scale", "small", "--seeds", 1, "--output", folder)
+    code, out, _ = run(monkeypatch, capsys, *arguments)
+    assert code == 0
+    assert "| query-value + layer " in out
+    code, out, err = run(monkeypatch, capsys, *arguments, "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["datasets"] == json.loads(json.dumps(reports["figure-sharing"]["datasets"]))
 
-        monkeypatch.setattr(fastformer.paper, "reproduce", noted)
-        arguments = ["--data", "a=x", "--data", "b=y", "--conversion-data", "c=z", "--seeds", "3", "--glove", "g"]
-        code, _, err = self.run(monkeypatch, capsys, "all", *arguments, "--output", tmp_path)
-        assert tuple(made) == NAMES
-        assert code == 2  # at the end: the others were made
-        assert "1 of 6 runs failed" in err
-        assert made["table-classification"][0] == made["figure-sharing"][0] == ["a=x", "b=y"]
-        assert made["table-conversion"][0] == ["c=z"]
-        assert made["table-recommendation"][0] is None
-        assert made["table-recommendation"][1]["seeds"] == 3
-        assert "seeds" not in made["table-datasets"][1]
-        assert "glove" not in made["table-complexity"][1]
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (("--data", "imdb"), ("--data imdb", "NAME=PATH")),
+        (("--data", "imdb:yelp=x"), ("no dataset 'yelp'", "amazon, imdb, mind")),
+        (("--data", "imdb=no/such/file.csv"), ("no/such/file.csv", "no such file")),
+        (("--scale", "huge"), ("--scale 'huge'", "full, cpu, small")),
+        (("--scale", "full"), ("--scale full", "builtin:imdb=builtin")),
+        (("--glove", "no-such-file"), ("no-such-file", "no such GloVe file")),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path, monkeypatch, capsys, arguments, parts):
+    code, _, err = run(monkeypatch, capsys, "table-classification", *arguments, "--output", tmp_path / "out")
+    assert code == 2
+    [line] = [line for line in err.splitlines() if line.startswith("fastformer: ")]
+    assert all(part in line for part in parts)
+
+
+def test_all_is_every_table_and_figure_each_with_its_data(monkeypatch, capsys, tmp_path):
+    made = {}
+
+    def noted(name, data=None, *, output, show_progress, **given):
+        made[name] = data, given
+        Path(output, f"{name}.md").write_text(f"# {name}\n")
+        if name == "figure-interaction":
+            raise UserError("figure-interaction: 1 of 6 runs failed")
+
+    monkeypatch.setattr(fastformer.paper, "reproduce", noted)
+    arguments = ["--data", "a=x", "--data", "b=y", "--conversion-data", "c=z", "--seeds", "3", "--glove", "g"]
+    code, _, err = run(monkeypatch, capsys, "all", *arguments, "--output", tmp_path)
+    assert tuple(made) == NAMES
+    assert code == 2  # at the end: the others were made
+    assert "1 of 6 runs failed" in err
+    assert made["table-classification"][0] == made["figure-sharing"][0] == ["a=x", "b=y"]
+    assert made["table-conversion"][0] == ["c=z"]
+    assert made["table-recommendation"][0] is None
+    assert made["table-recommendation"][1]["seeds"] == 3
+    assert "seeds" not in made["table-datasets"][1]
+    assert "glove" not in made["table-complexity"][1]
 
 
 def test_columns_can_be_named(tmp_path):
