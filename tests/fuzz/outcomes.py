@@ -83,15 +83,13 @@ class Runner:
         return found or self.before[0](run, *given, **named)
 
     def run(self, case: Case) -> Outcome:
-        """Run a case. One that took too long is run again, for the machine may have been busy.
+        """Run a case. One that took too long is run again, once, for the machine may have been busy.
 
         So is one in which torch lost its threads: that comes from the fork, now and then, and not from the case.
         """
-        for _ in range(5):
-            outcome = self._once(case)
-            if outcome.kind != "hang" and "Invalid thread pool" not in outcome.why:
-                break
-        return outcome
+        outcome = self._once(case)
+        again = outcome.kind == "hang" or "Invalid thread pool" in outcome.why
+        return self._once(case) if again else outcome
 
     def _once(self, case: Case) -> Outcome:
         started = time.monotonic()
