@@ -165,6 +165,20 @@ def test_a_run_that_fails_is_told_and_the_others_are_reported(everything, things
     assert re.search(r"\| add +\| +– \| +– \|", text)
 
 
+def test_rows_trained_by_one_command_stay_in_the_report_of_another(things, commands, tmp_path):
+    names = ("Linformer", "Fastformer")
+    reports = [
+        reproduce("table-classification", [things], output=tmp_path, seeds=1, only=[one], **small) for one in names
+    ]
+    rows = [
+        [name for name, one in report["datasets"]["things"]["variants"].items() if "accuracy" in one]
+        for report in reports
+    ]
+    assert rows == [["Linformer"], ["Linformer", "Fastformer"]]
+    assert len(reports[1]["missing"]) == 5
+    assert [(one["better"], one["than"]) for one in reports[1]["verdicts"]] == [("Fastformer", "Linformer")] * 2
+
+
 def test_so_far_trains_nothing(everything, things, commands):
     folder, _, _ = everything
     before = len(commands.given)

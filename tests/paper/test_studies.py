@@ -1,6 +1,7 @@
 """The tables of recommendation, conversion and summarization on tiny data: rows without a model, measurements, data."""
 
 import json
+import shlex
 import shutil
 import sys
 from dataclasses import replace
@@ -137,6 +138,21 @@ class TestRecommendation:
         assert job("NRMS", glove=str(glove)).settings.init == str(glove)
         assert job("NRMS", glove=str(glove)).determined_by != job("NRMS").determined_by
 
+    @pytest.mark.parametrize(
+        ("only", "seeds"),
+        [(["NRMS"], {"nrms": 1}), (["Fastformer"], {"fastformer": 1}), (["Fastformer*"], {"fastformer": 2})],
+    )
+    def test_only_the_runs_that_a_row_needs_are_made(self, recommendation, folders, tmp_path, commands, only, seeds):  # noqa: F811
+        before = len(commands.trained)
+        report = reproduced(recommendation, f"toys:mind={folders}", output=tmp_path, seeds=1, only=only)
+        made = [f"toys/recommendation-{name}-seed{seed}" for name, count in seeds.items() for seed in range(count)]
+        assert commands.trained[before:] == made
+        variants = report["datasets"]["toys"]["variants"]
+        assert [name for name, one in variants.items() if "auc" in one and not one.get("floor")] == (
+            ["Fastformer", *only] if only == ["Fastformer*"] else only
+        )
+        assert f"--only {shlex.quote(only[0])}" in report["command"]
+
     def locate(self, source):
         return Impressions().locate(Dataset("x", None, str(source)))
 
@@ -176,6 +192,9 @@ class TestRecommendation:
             (("--data", "x:imdb=builtin"), ("no dataset 'imdb'", "PAPER one of mind")),
             (("--scale", "huge"), ("--scale 'huge'", "full, cpu, small")),
             (("--plm", "no/such"), ("no/such",)),
+            (("--only", "NRSM"), ("--only 'NRSM'", "did you mean 'NRMS'?")),
+            (("--only", "PLM-NR"), ("--only PLM-NR", "--plm FOLDER")),
+            (("--only", "popularity"), ("--only 'popularity'", "choose from NRMS")),
             (("--glove", "no-such-file"), ("no-such-file", "no such GloVe file")),
         ],
     )

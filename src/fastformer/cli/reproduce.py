@@ -78,7 +78,11 @@ def _add_all(recipes: dict[str, Recipe]) -> None:
 
     tables = {recipe.task: recipe for recipe in recipes.values() if recipe.name.startswith("table-")}
     others = [task for task in tables if task != "classification"]
-    names = {option for recipe in recipes.values() for option in recipe.options()} - {"text_column", "label_column"}
+    names = {option for recipe in recipes.values() for option in recipe.options()} - {
+        "text_column",
+        "label_column",
+        "only",
+    }
     classification = recipes["table-classification"]
     parameters = list(_parameters(names, classification.data_help, _seeds(classification)))
     kind, option = options_of(Options)["data"]

@@ -25,7 +25,8 @@ def reproduce(
         if option not in recipe.options() and value is not None:
             raise UserError(f"--{option.replace('_', '-')}: {name} has no use for it; leave it out")
     usual = () if name == "table-complexity" else BUILTIN
-    options = options_given(Options, {**given, "data": usual if data is None else tuple(data), "output": Path(output)})
+    data, only = usual if data is None else tuple(data), tuple(given.pop("only", None) or ())
+    options = options_given(Options, {**given, "data": data, "only": only, "output": Path(output)})
     return STUDIES.get(name, STUDIES[recipe.task])(recipe, options, show_progress).run()
 
 

@@ -36,6 +36,11 @@ class Options:
 
     data: tuple[str, ...] = option(BUILTIN, "", metavar="NAME[:PAPER]=PATH")  # its help is the recipe's
     scale: str = option("cpu", "full: the paper's settings; cpu: reduced for 2 cores; small: minutes.")
+    only: tuple[str, ...] = option(
+        (),
+        "Train this row of the table only; may be given several times. The report has every row that was trained.",
+        metavar="ROW",
+    )
     seeds: int | None = option(None, "Runs per variant, with seeds 0, 1, …", least=1, most=1000)
     glove: str | None = option(None, "GloVe file (text, .gz or .zip) that word vectors start from.")
     plm: str | None = option(None, "Folder with a transformers encoder, for the methods that start from one.")
@@ -58,11 +63,14 @@ class Options:
 
     def command(self, what: str, names: Iterable[str]) -> str:
         """The command line that makes a report again; what is at its default is left out, except scale and output."""
-        parts = [part for given in self.data for part in ("--data", given)]
+        parts: list[str] = []
         for one in fields(self):
-            value = getattr(self, one.name)
-            if one.name != "data" and one.name in names and (value != one.default or one.name in ("scale", "output")):
-                flag = f"--{one.name.replace('_', '-')}"
+            value, flag = getattr(self, one.name), f"--{one.name.replace('_', '-')}"
+            if one.name not in names or (value == one.default and one.name not in ("data", "scale", "output")):
+                continue
+            if isinstance(value, tuple):
+                parts += [part for given in value for part in (flag, given)]
+            else:
                 parts += [flag] if value is True else [flag, str(value)]
         line = shlex.join(["fastformer", "reproduce", what, *parts])
         return line.encode("utf-8", "backslashreplace").decode()  # a name that is not UTF-8 could not be written down
@@ -164,7 +172,7 @@ class Recipe:
 
     def options(self) -> list[str]:
         """The options that its command has."""
-        left_out = set() if self.variants else {"glove", "plm", "processes", "so_far", "keep_models"}
+        left_out = set() if self.variants else {"only", "glove", "plm", "processes", "so_far", "keep_models"}
         left_out |= {"plm"} if not any(one.needs_plm for one in self.variants) else set()
         left_out |= {"text_column", "label_column"} if "label_column" not in self.settings else set()
         return [one.name for one in fields(Options) if one.name not in left_out]

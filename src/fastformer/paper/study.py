@@ -11,7 +11,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from fastformer.bench.measuring import result_folder
-from fastformer.engine.settings import TaskSettings
+from fastformer.engine.settings import TaskSettings, unknown
 from fastformer.engine.word_encoder import encoder_hash, open_encoder
 from fastformer.errors import UserError
 from fastformer.paper.datasets import Dataset, Examples, Prepared, parse_data, prepare
@@ -39,6 +39,7 @@ class Study:
         self.seeds = options.seeds or self.scale.seeds
         self.datasets = self._datasets()
         self.variants = [one for one in recipe.variants if options.plm or not one.needs_plm]
+        self._check_only()
         if options.glove is not None and not Path(options.glove).is_file():
             raise UserError(f"{options.glove}: no such GloVe file; check the path")
         if options.plm is not None:
@@ -55,6 +56,18 @@ class Study:
                     f"stands for, as in --data {one.name}:{self.recipe.usual_paper}={one.source}"
                 )
         return datasets
+
+    def _check_only(self) -> None:
+        for name in self.options.only:
+            if name in {one.name for one in self.recipe.variants if one.needs_plm} and not self.options.plm:
+                raise UserError(f"--only {name}: it starts from a pre-trained encoder; give one with --plm FOLDER")
+            if name not in (rows := [one.name for one in self.variants if one.floor is None]):
+                raise UserError(unknown("--only", name, rows))
+
+    def _is_chosen(self, variant: str, seed: int) -> bool:
+        """Whether a run is to be made if it is missing: every one, or those that the rows in `--only` need."""
+        only, ensembles = self.options.only, {one.name for one in self.variants if one.average == variant}
+        return not only or (variant in only and seed < self.seeds) or not ensembles.isdisjoint(only)
 
     # ---- what a task adds --------------------------------------------------------------------------------------------
 
@@ -106,7 +119,10 @@ class Study:
             if variant.trains and seed in self.runs_of(variant)
         }
         every = [*measurements.values(), *jobs.values()]
-        needed = [job for job in every if job.is_done(self.folder)] if self.options.so_far else every
+        left_out = {job.name for (_, variant, seed), job in jobs.items() if not self._is_chosen(variant, seed)}
+        left_out |= {job.name for job in measurements.values() if self.options.only}
+        left_out |= {job.name for job in every if self.options.so_far}
+        needed = [job for job in every if job.name not in left_out or job.is_done(self.folder)]
         grid = run_grid(
             needed,
             self.folder,
@@ -259,7 +275,7 @@ class Study:
                 f"{self.recipe.name}: {len(several)} of {how_many(count, 'runs')} failed ({said}{rest}); the report "
                 "has the others, and the same command tries again"
             )
-        if self.options.so_far and len(grid.found) < count and self.show:
+        if (self.options.so_far or self.options.only) and len(grid.found) < count and self.show:
             say(f"{self.recipe.name}: {count - len(grid.found)} of {how_many(count, 'runs')} are still to be made.")
 
 
