@@ -10,11 +10,13 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from fastformer.errors import Interrupted
 from fastformer.paper import grid
-from fastformer.paper.grid import Command, Job, Measurement, Training, run_grid
+from fastformer.paper.grid import Command, Job, Measurement, Training, read_answers, run_grid
 from fastformer.paper.study import chosen
 from fastformer.runs.folder import InUse, unharmed
 from fastformer.runs.resuming import OtherRun
@@ -202,7 +204,7 @@ class TestTraining:
     def training(self, tmp_path) -> Training:
         settings = get_task("classification").settings("paper-imdb", seed=3)
         files = {"train": "train.jsonl", "test": "test.jsonl"}
-        return Training("things/one", {"task": "classification"}, settings, files, ["--top", "1"])
+        return Training("things/one", {"task": "classification"}, settings, files, "label", ["--top", "1"])
 
     @pytest.fixture
     def place(self, training, tmp_path) -> Path:
@@ -240,6 +242,15 @@ class TestTraining:
         assert training.metrics(place) == {"train_seconds": 1, "test": {"accuracy": 0.5}}
         write_json(place / "metrics.json", {"test": {"accuracy": 0.7}})
         assert training.metrics(place) == {"test": {"accuracy": 0.7}}
+
+    def test_one_column_of_its_answers_is_kept(self, training, tmp_path):
+        answers = training.answers(tmp_path)
+        answers.parent.mkdir(parents=True)
+        pq.write_table(pa.table({"label": ["a", "b"], "probabilities": ["{}", "{}"]}), answers)
+        for _ in range(2):  # the second time after a stop that came before the result was written
+            training.tidy(tmp_path)
+            assert pq.read_schema(answers).names == ["label"]
+            assert read_answers(answers, "label") == ["a", "b"]
 
     def test_without_its_answers_it_is_not_done(self, training, tmp_path):
         training.file(tmp_path).parent.mkdir(parents=True)

@@ -106,17 +106,13 @@ class TestScoresOfRows:
     def drawn(self):
         return np.random.default_rng(1).multinomial(60, np.full(60, 1 / 60), size=4)
 
-    def write(self, folder, rows, answers):
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
+    def write(self, folder, rows):
         from fastformer.paper.datasets import Dataset, Prepared
 
         from ..tasks.conftest import write_jsonl
 
         file = write_jsonl(folder / "test.jsonl", rows)
-        pq.write_table(pa.table(answers), folder / "answers.parquet")
-        return Prepared(Dataset("x", None, "x"), {"test": file}, {"classes": 4}), folder / "answers.parquet"
+        return Prepared(Dataset("x", None, "x"), {"test": file}, {"classes": 4})
 
     def test_accuracy_and_macro_f(self, drawn, tmp_path):
         from fastformer.paper.classification import Classification
@@ -124,7 +120,7 @@ class TestScoresOfRows:
         random = np.random.default_rng(0)
         true, given = random.choice(list("abc"), 60), random.choice(list("abcd"), 60)
         rows = [{"text": "x", "label": label} for label in true]
-        score = Classification.resampled(None, *self.write(tmp_path, rows, {"label": list(given)}))
+        score = Classification.resampled(None, self.write(tmp_path, rows), list(given))
         for weights in (np.ones(60, int), *drawn):
             found = score(weights[None].astype(np.float32))
             labels, answers = np.repeat(true, weights), np.repeat(given, weights)
@@ -138,7 +134,7 @@ class TestScoresOfRows:
         random = np.random.default_rng(0)
         labels, chances = random.integers(2, size=60), random.integers(10, size=60) / 10  # many are equal
         rows = [{"behaviors": [], "ad": "x", "label": int(label)} for label in labels]
-        score = Conversion.resampled(None, *self.write(tmp_path, rows, {"probability": chances}))
+        score = Conversion.resampled(None, self.write(tmp_path, rows), list(chances))
         for weights in (np.ones(60, int), *drawn):
             expected = roc_auc_score(np.repeat(labels, weights), np.repeat(chances, weights))
             assert score(weights[None].astype(np.float32))["auc"][0] == pytest.approx(expected)

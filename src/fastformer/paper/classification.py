@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from fastformer.data.published import bodies_of
 from fastformer.data.tables import Row, read_rows
@@ -64,11 +63,11 @@ class Classification(Study):
 
     examples = Rows
 
-    def resampled(self, data: Prepared, answers: Path) -> Resampled:
+    def resampled(self, data: Prepared, answers: list[Any]) -> Resampled:
         """Accuracy, and the mean F of all classes that a training row has."""
         rows = read_rows(data.files["test"], text_column="text", label_column="label")
         names, true = np.unique([row.label for row in rows], return_inverse=True)
-        given = np.array(pq.read_table(answers, columns=["label"])["label"].to_pylist())
+        given = np.array(answers)
         place = np.searchsorted(names, given).clip(max=len(names) - 1)
         predicted = np.where(names[place] == given, place, -1)  # a class that no test row has
         classes = data.about["classes"]

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from fastformer.bench.conversion import BATCHES, ENOUGH_FOR_P99
 from fastformer.data.objects import read_objects
@@ -63,9 +62,9 @@ class Conversion(Study):
 
     examples = Events
 
-    def resampled(self, data: Prepared, answers: Path) -> Resampled:
+    def resampled(self, data: Prepared, answers: list[Any]) -> Resampled:
         """AUC: the share of pairs (converted, not) in the right order, equal probabilities counting one half."""
-        chances = np.array(pq.read_table(answers, columns=["probability"])["probability"].to_pylist())
+        chances = np.array(answers)
         converted = np.array([event["label"] == 1 for event in Events().read(data.files["test"], "test")])
         order = np.argsort(chances, kind="stable")
         starts = np.flatnonzero(np.diff(chances[order], prepend=-1.0))  # of runs of equal probabilities

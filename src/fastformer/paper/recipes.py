@@ -151,6 +151,7 @@ class Recipe:
     preset: str = "default"
     settings: dict[str, Any] = field(default_factory=dict)  # of all variants
     predict: list[str] = field(default_factory=list)  # options of `fastformer predict`
+    answer: str = ""  # the column of its answers that scores are made from
     scores_at: list[str] = field(default_factory=lambda: ["test"])  # where metrics.json has them
     judged: list[str] = field(default_factory=list)  # the scores that claims are about; none: all
     percent: bool = True  # scores are shown times 100

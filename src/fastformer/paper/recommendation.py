@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from fastformer.data.opening import decode
 from fastformer.errors import UserError
 from fastformer.paper.datasets import Dataset, Examples, Prepared, need_train_and_test, splits_in
-from fastformer.paper.grid import Grid, Metrics
+from fastformer.paper.grid import Grid, Metrics, read_answers
 from fastformer.paper.recipes import Variant
 from fastformer.paper.study import Entry, Study
 from fastformer.paper.verdicts import Resampled, mean_of_rows
@@ -81,10 +80,10 @@ class Recommendation(Study):
 
     examples = Impressions
 
-    def resampled(self, data: Prepared, answers: Path) -> Resampled:
+    def resampled(self, data: Prepared, answers: list[Any]) -> Resampled:
         """Means over the impressions that have the metric."""
         test = read_mind(data.files["test"], labels="required")
-        return mean_of_rows(metrics_of_each(answered_scores(answers), *_truth(test)))
+        return mean_of_rows(metrics_of_each(np.concatenate(answers), *_truth(test)))
 
     def runs_of(self, variant: Variant) -> range:
         """As many as an ensemble has members, if one is made of it."""
@@ -144,4 +143,4 @@ def _truth(clicks: Clicks) -> tuple[np.ndarray, np.ndarray]:
 
 def answered_scores(answers: Path) -> np.ndarray:
     """The scores of all candidates, flat, in the order of the impressions."""
-    return np.concatenate(pq.read_table(answers, columns=["scores"])["scores"].to_pylist())
+    return np.concatenate(read_answers(answers, "scores"))

@@ -15,7 +15,7 @@ from fastformer.engine.settings import TaskSettings, unknown
 from fastformer.engine.word_encoder import encoder_hash, open_encoder
 from fastformer.errors import UserError
 from fastformer.paper.datasets import Dataset, Examples, Prepared, parse_data, prepare
-from fastformer.paper.grid import Grid, Job, Metrics, Training, run_grid
+from fastformer.paper.grid import Grid, Job, Metrics, Training, read_answers, run_grid
 from fastformer.paper.recipes import Options, Recipe, Variant
 from fastformer.paper.report import write_report
 from fastformer.paper.verdicts import Resampled, rows_variances, verdicts
@@ -82,7 +82,7 @@ class Study:
         least = {name: min(most, getattr(found, name)) for name, most in self.scale.at_most.items()}
         return found.with_options(**own, **least, seed=seed)
 
-    def resampled(self, data: Prepared, answers: Path) -> Resampled:
+    def resampled(self, data: Prepared, answers: list[Any]) -> Resampled:
         """The scores of a run on test rows drawn with replacement, from its answers."""
         raise NotImplementedError
 
@@ -157,7 +157,7 @@ class Study:
         if self.options.plm and variant.needs_plm:
             determined_by["settings"]["plm"] = encoder_hash(open_encoder(Path(self.options.plm).expanduser()))
         name = f"{data.dataset.name}/{self.recipe.task}-{variant.run_name}-seed{seed}"
-        return Training(name, determined_by, settings, data.files, self.recipe.predict)
+        return Training(name, determined_by, settings, data.files, self.recipe.answer, self.recipe.predict)
 
     def describe(self, metrics: Metrics) -> str:
         """A result in a few words."""
@@ -235,7 +235,8 @@ class Study:
             data = prepared[name]
             for key in ((name, method, seed) for method in (better, than) for seed in seeds):
                 if key not in read:
-                    read[key] = self.resampled(data, jobs[key].answers(self.folder))
+                    answers = read_answers(jobs[key].answers(self.folder), self.recipe.answer)
+                    read[key] = self.resampled(data, answers)
             ours, theirs = ([read[name, method, seed] for seed in seeds] for method in (better, than))
             found = rows_variances(ours, theirs, data.about["rows"]["test"])
             return {score: value * (self.factor**2) for score, value in found.items()}
