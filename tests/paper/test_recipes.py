@@ -13,6 +13,7 @@ from fastformer.mixers import available_mixers
 from fastformer.paper.datasets import Dataset, Prepared
 from fastformer.paper.recipes import NAMES, Options, load_recipe
 from fastformer.paper.studies import STUDIES
+from fastformer.paper.study import chosen
 from fastformer.tasks.base import get_task
 
 from ..tasks.recommendation.conftest import cache, clicks, folders, plm  # noqa: F401  fixtures
@@ -166,6 +167,18 @@ def test_the_same_model_has_the_same_name_everywhere():
     assert names["figure-interaction"][1] == "fastformer,interaction=add"
     assert "fastformer+plm-nr" in names["table-recommendation"]
     assert "linformer" in names["table-recommendation"]
+
+
+def test_a_variation_changes_one_setting(tmp_path):
+    recipe = load_recipe("table-variations")
+    first, *others = [chosen(settings_of(recipe, "full", one, tmp_path, "amazon")) for one in recipe.variants]
+    table = load_recipe("table-classification")
+    assert first == chosen(settings_of(table, "full", table.variants[-1], tmp_path, "amazon"))
+    flat = [{**one, **one["model"], **one["training"], "model": None, "training": None} for one in (first, *others)]
+    changes = [{name for name in {*flat[0], *one} if flat[0].get(name) != one.get(name)} for one in flat[1:]]
+    assert all(len(one) == 1 for one in changes)
+    assert len({one.run_name for one in recipe.variants}) == len(recipe.variants)
+    assert recipe.variants[1].run_name == "fastformer,learning_rate=0.0003"
 
 
 @pytest.mark.parametrize("name", NAMES)

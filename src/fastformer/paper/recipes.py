@@ -23,6 +23,7 @@ NAMES = (
     "table-classification",
     "figure-interaction",
     "figure-sharing",
+    "table-variations",
     "table-recommendation",
     "table-summarization",
     "table-conversion",
@@ -111,10 +112,13 @@ class Variant:
     @property
     def run_name(self) -> str:
         """A name for files: the same wherever the same model is compared."""
-        plain = [value for name, value in self.settings.items() if name != "model"]
-        model = sorted(self.settings.get("model", {}).items())
-        parts = [*dict.fromkeys(plain or ["fastformer"]), *(f"{name}={str(value).lower()}" for name, value in model)]
-        return ",".join(parts)
+        plain = {name: value for name, value in self.settings.items() if name != "model"}
+        kinds = [value for value in plain.values() if isinstance(value, str)]  # a mixer or a recommender
+        numbers = [(name, value) for name, value in plain.items() if not isinstance(value, str)]
+        others = [*numbers, *sorted(self.settings.get("model", {}).items())]
+        return ",".join(
+            [*dict.fromkeys(kinds or ["fastformer"]), *(f"{name}={value}".lower() for name, value in others)]
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +156,7 @@ class Recipe:
     settings: dict[str, Any] = field(default_factory=dict)  # of all variants
     predict: list[str] = field(default_factory=list)  # options of `fastformer predict`
     answer: str = ""  # the column of its answers that scores are made from
+    scored: str = "test"  # or "validation": then test examples are not looked at, and it is no table of the paper
     scores_at: list[str] = field(default_factory=lambda: ["test"])  # where metrics.json has them
     judged: list[str] = field(default_factory=list)  # the scores that claims are about; none: all
     percent: bool = True  # scores are shown times 100
@@ -162,6 +167,7 @@ class Recipe:
     picture: bool = False
     variants: list[Variant] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
+    claims_title: str = "What the paper says, and these runs"
     scales: dict[str, Scale]
     own: dict[str, Any] = field(default_factory=dict)  # what only this study knows
 

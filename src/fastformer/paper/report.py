@@ -75,7 +75,7 @@ def _introduction(recipe: Recipe, report: dict[str, Any]) -> str:
     said = [f"After {report['source']}. Scale `{report['scale']}`.", report["reduction"], start]
     said += report.get("says", [])
     percent = " in percent" if recipe.decimals == 2 else ""
-    said.append(f"Test scores{percent}, {seeds}; validation picks the epoch.")
+    said.append(f"{recipe.scored.capitalize()} scores{percent}, {seeds}; validation picks the epoch.")
     said += [f"{machine_line(report['machine'])}."] if report["machine"] else []
     if report.get("missing"):
         said.append(f"**{how_many(len(report['missing']), 'runs', 'are')} missing.**")
@@ -85,7 +85,8 @@ def _introduction(recipe: Recipe, report: dict[str, Any]) -> str:
 def _about(recipe: Recipe, dataset: dict[str, Any]) -> str:
     """What the data is and what it is not."""
     about, paper = dataset["about"], dataset["paper"]
-    rows = ", ".join(f"{count:,} {split}" for split, count in about["rows"].items())
+    splits = {split: count for split, count in about["rows"].items() if split != "test" or recipe.scored == "test"}
+    rows = ", ".join(f"{count:,} {split}" for split, count in splits.items())
     said = [f"{rows} {recipe.unit} from `{about['source']}`, split {about['split']}.", *about["says"]]
     if paper is None:
         said.append("It stands for none of the paper's datasets, so none of its numbers are beside ours.")
@@ -142,7 +143,7 @@ def _cells(spreads: Mapping[str, Any], decimals: int, bold: bool) -> dict[str, s
 def _claims(recipe: Recipe, report: dict[str, Any]) -> list[str]:
     """Each sentence of the paper, the verdict on it, and the comparisons behind that."""
     found = report["verdicts"]
-    parts = ["## What the paper says, and these runs\n"]
+    parts = [f"## {recipe.claims_title}\n"]
     for place, claim in enumerate(report["claims"]):
         pairs = [one for one in found if one["claim"] == place]
         if not pairs:

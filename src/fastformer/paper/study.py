@@ -14,7 +14,7 @@ from fastformer.bench.measuring import result_folder
 from fastformer.engine.settings import TaskSettings, unknown
 from fastformer.engine.word_encoder import encoder_hash, open_encoder
 from fastformer.errors import UserError
-from fastformer.paper.datasets import Dataset, Examples, Prepared, parse_data, prepare
+from fastformer.paper.datasets import Dataset, Examples, Prepared, parse_data, prepare, without_test
 from fastformer.paper.grid import Grid, Job, Metrics, Training, read_answers, run_grid
 from fastformer.paper.recipes import Options, Recipe, Variant
 from fastformer.paper.report import write_report
@@ -141,7 +141,8 @@ class Study:
         """The examples of a dataset, drawn by `--data-seed` unless another seed is given."""
         examples = self.examples(self.options.text_column, self.options.label_column)
         seed = self.options.data_seed if seed is None else seed
-        return prepare(dataset, examples, self.scale, self.folder, seed=seed, show=self.show)
+        found = prepare(dataset, examples, self.scale, self.folder, seed=seed, show=self.show)
+        return found if self.recipe.scored == "test" else without_test(found)
 
     def training(self, data: Prepared, variant: Variant, seed: int) -> Training:
         """The run of one method with one seed."""
