@@ -187,6 +187,7 @@ def test_claims_are_about_variants_of_their_recipe(name):
     for claim in recipe.claims:
         assert {*claim.better, *claim.than} <= {variant.name for variant in recipe.variants}
         assert set(claim.paper) <= set(recipe.papers)
+    assert recipe.answer_column or not recipe.variants
 
 
 def test_a_command_with_a_name_that_is_not_utf8_can_be_written_down():

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
 
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -22,6 +23,7 @@ from fastformer.paper.recipes import NAMES, load_recipe
 from fastformer.paper.report import markdown
 from fastformer.paper.verdicts import verdicts
 from fastformer.runs.folder import last_complete_checkpoint
+from fastformer.surroundings.files import digest
 
 small = {"scale": "small", "show_progress": False}
 TRAINED = ("table-classification", "figure-interaction", "figure-sharing")
@@ -73,6 +75,7 @@ def test_tables_have_the_numbers_of_the_runs(everything):
             assert f"{round(mean(run['train_seconds'] for run in runs), 1):,.0f} s" in line
             assert f"{runs[0]['parameters']:,}" in line
     assert not list(folder.rglob("*.safetensors"))
+    assert all(pq.read_schema(file).names == ["label"] for file in folder.rglob("*.parquet"))
 
 
 def test_the_papers_numbers_stand_beside(everything):
@@ -177,6 +180,10 @@ def test_rows_trained_by_one_command_stay_in_the_report_of_another(things, comma
     ]
     assert rows == [["Linformer"], ["Linformer", "Fastformer"]]
     assert len(reports[1]["missing"]) == 5
+    reproduce("table-classification", [things], output=tmp_path, seeds=2, only=["Fastformer"], **small)
+    text = (tmp_path / "table-classification.md").read_text(encoding="utf-8")
+    assert "mean of 1 to 2 seeds" in text
+    assert re.search(r"\| method .*\| seeds +\|", text)
     assert [(one["better"], one["than"]) for one in reports[1]["verdicts"]] == [("Fastformer", "Linformer")] * 2
 
 
@@ -192,7 +199,7 @@ def test_variations_of_settings_leave_the_test_rows_alone(everything, things, co
     text = (folder / "table-variations.md").read_text(encoding="utf-8")
     assert "Validation scores in percent" in text
     assert "120 train, 15 validation rows" in text
-    assert "the test rows are not used" in text
+    assert "The test rows are not used." in text
 
 
 def test_so_far_trains_nothing(everything, things, commands):
@@ -256,6 +263,12 @@ def test_stopped_it_goes_on_to_the_same_result(everything, things, tmp_path):
 PUBLISHED = Path(__file__).parents[2] / "docs" / "reproduce"
 
 
+def test_every_table_that_is_trained_is_published():
+    assert {file.stem for file in PUBLISHED.glob("*.json")} == {
+        name for name in NAMES if load_recipe(name).variants and load_recipe(name).in_paper
+    }
+
+
 @pytest.mark.parametrize("file", sorted(map(str, [*PUBLISHED.glob("*.json"), *PUBLISHED.glob("full/*.json")])))
 def test_published_reports_are_what_their_numbers_say(file):
     report = json.loads(Path(file).read_text(encoding="utf-8"))
@@ -271,15 +284,20 @@ def test_published_reports_are_what_their_numbers_say(file):
         assert found == pytest.approx({**kept, "rows_std": kept["rows_std"] or 0})
 
 
-def test_runs_of_the_published_study_are_those_of_its_report():
+def test_runs_of_the_published_study_are_those_of_its_report_and_can_be_continued():
     report = json.loads((PUBLISHED / "full" / "table-classification.json").read_text(encoding="utf-8"))
-    for dataset in report["datasets"].values():
-        for one in dataset["variants"].values():
-            for number, run in enumerate(one["runs"]):
-                kept = json.loads((PUBLISHED / "full" / run).read_text(encoding="utf-8"))
-                assert 100 * kept["metrics"]["test"]["accuracy"] == pytest.approx(one["accuracy"]["all"][number])
-                answers = read_answers((PUBLISHED / "full" / run).with_suffix(".parquet"), "label")
-                assert len(answers) == dataset["about"]["rows"]["test"]
+    [dataset] = report["datasets"].values()
+    for name, one in dataset["variants"].items():
+        assert one["runs"], name
+        for number, run in enumerate(one["runs"]):
+            kept = json.loads((PUBLISHED / "full" / run).read_text(encoding="utf-8"))
+            for score in ("accuracy", "macro_f"):
+                assert 100 * kept["metrics"]["test"][score] == pytest.approx(one[score]["all"][number])
+            answers = read_answers((PUBLISHED / "full" / run).with_suffix(".parquet"), "label")
+            assert len(answers) == dataset["about"]["rows"]["test"]
+            determined_by = {key: kept[key] for key in ("task", "version", "data", "settings")}
+            assert determined_by["version"] == load_recipe("table-classification").version
+            assert run.endswith(f"-{digest(determined_by)}.json")
 
 
 # ---- the command line ------------------------------------------------------------------------------------------------

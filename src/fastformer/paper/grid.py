@@ -94,7 +94,7 @@ class Training(Job):
 
     settings: TaskSettings
     files: dict[str, str]
-    answer: str  # the column of the answers that is kept
+    answer_column: str  # the one that is kept of its answers
     predict: Sequence[str] = ()
 
     def answers(self, output: Path) -> Path:
@@ -128,8 +128,8 @@ class Training(Job):
         return found if "test" in found else {**found, "test": json.loads(scores.read_text(encoding="utf-8"))}
 
     def tidy(self, output: Path) -> None:
-        """Keep one column of the answers: the labels of 5,000 texts take 2 kB, their probabilities 180."""
-        answers = pq.read_table(self.answers(output), columns=[self.answer])
+        """Keep one column of the answers: the labels of 5,000 texts take 2 kB, their probabilities 180 kB."""
+        answers = pq.read_table(self.answers(output), columns=[self.answer_column])
         with writing_aside(self.answers(output)) as aside:
             pq.write_table(answers, aside)
 

@@ -39,7 +39,7 @@ class Options:
     scale: str = option("cpu", "full: the paper's settings; cpu: reduced for 2 cores; small: minutes.")
     only: tuple[str, ...] = option(
         (),
-        "Train this row of the table only; may be given several times. The report has every row that was trained.",
+        "Train only this row or bar; may be given several times. Those trained before stay in the report.",
         metavar="ROW",
     )
     seeds: int | None = option(None, "Runs per variant, with seeds 0, 1, …", least=1, most=1000)
@@ -63,11 +63,12 @@ class Options:
     output: Path = option(Path("runs/reproduce"), "Folder for reports, runs and prepared data. Commands may share it.")
 
     def command(self, what: str, names: Iterable[str]) -> str:
-        """The command line that makes a report again; what is at its default is left out, except scale and output."""
+        """The command line that makes the whole report; what is at its default is left out, except scale and output."""
         parts: list[str] = []
         for one in fields(self):
             value, flag = getattr(self, one.name), f"--{one.name.replace('_', '-')}"
-            if one.name not in names or (value == one.default and one.name not in ("data", "scale", "output")):
+            is_said = value != one.default or one.name in ("data", "scale", "output")
+            if one.name not in names or one.name in ("only", "so_far") or not is_said:
                 continue
             if isinstance(value, tuple):
                 parts += [part for given in value for part in (flag, given)]
@@ -155,8 +156,9 @@ class Recipe:
     preset: str = "default"
     settings: dict[str, Any] = field(default_factory=dict)  # of all variants
     predict: list[str] = field(default_factory=list)  # options of `fastformer predict`
-    answer: str = ""  # the column of its answers that scores are made from
-    scored: str = "test"  # or "validation": then test examples are not looked at, and it is no table of the paper
+    answer_column: str = ""  # of its answers, which scores are made from
+    scored: str = "test"  # or "validation": then the test examples are not used
+    in_paper: bool = True  # `all` makes it
     scores_at: list[str] = field(default_factory=lambda: ["test"])  # where metrics.json has them
     judged: list[str] = field(default_factory=list)  # the scores that claims are about; none: all
     percent: bool = True  # scores are shown times 100

@@ -66,7 +66,10 @@ def markdown(recipe: Recipe, report: dict[str, Any]) -> str:
 
 def _introduction(recipe: Recipe, report: dict[str, Any]) -> str:
     """Reduction, what numbers are, from where the word vectors start, and what is missing."""
-    seeds = f"mean of {report['seeds']} seeds ± sample standard deviation" if report["seeds"] > 1 else "one seed"
+    counts = sorted(count for dataset in report["datasets"].values() for count in _seed_counts(dataset).values())
+    least, most = (counts[0], counts[-1]) if counts else (report["seeds"],) * 2
+    told = f"{most}" if least == most else f"{least} to {most}"
+    seeds = f"mean of {told} seeds ± sample standard deviation" if most > 1 else "one seed"
     start = (
         f"Word vectors start from GloVe (`{Path(report['glove']).name}`)."
         if report["glove"]
@@ -96,7 +99,8 @@ def _about(recipe: Recipe, dataset: dict[str, Any]) -> str:
             "other settings, not to be compared digit by digit."
         )
     else:
-        said.append(f"It stands for the paper's {recipe.papers[paper]}; the paper prints no numbers with this figure.")
+        numbers = "prints no numbers with this figure" if recipe.in_paper else "has no such table"
+        said.append(f"It stands for the paper's {recipe.papers[paper]}; the paper {numbers}.")
     return " ".join(said) + "\n"
 
 
@@ -112,10 +116,17 @@ def _table(recipe: Recipe, dataset: dict[str, Any]) -> str:
             columns[f"paper's {title}"] = _cells(printed, recipe.decimals, higher)
     for name in recipe.more:
         columns[name] = {variant: number(one.get(name), 1) for variant, one in variants.items()}
+    if len(set((seeds := _seed_counts(dataset)).values())) > 1:
+        columns["seeds"] = {name: str(seeds.get(name, NONE)) for name in variants}
     for title, (key, form) in COSTS.items():
         columns[title] = {name: cell(one.get(key), form) for name, one in variants.items()}
     rows = [[name, *(column[name] for column in columns.values())] for name in variants]
     return markdown_table([recipe.first_column, *columns], rows)
+
+
+def _seed_counts(dataset: Mapping[str, Any]) -> dict[str, int]:
+    """The number of seeds of each variant that was trained."""
+    return {name: len(one["trained_seeds"]) for name, one in dataset["variants"].items() if one.get("trained_seeds")}
 
 
 def _printed(paper: Mapping[str, Any] | None, score: str) -> dict[str, Any] | None:
@@ -156,7 +167,7 @@ def _claims(recipe: Recipe, report: dict[str, Any]) -> list[str]:
             told = [f"{recipe.scores[score]} {_told(some)}" for score, some in by_score.items() if some]
             said.append(f"- {name}: {'; '.join(told)}.")
         parts += ["\n".join(said) + "\n", _comparisons(recipe, pairs)]
-    return [*parts, _how_judged(found)] if found else []
+    return [*parts, _how_judged(recipe, found)] if found else []
 
 
 def _scores(recipe: Recipe) -> list[str]:
@@ -182,24 +193,26 @@ def _comparisons(recipe: Recipe, pairs: Sequence[Mapping[str, Any]]) -> str:
         compared = f"{one['better']} − {one['than']}"
         difference = f"{one['difference']:+.{decimals}f}"
         score = recipe.scores[one["score"]]
-        rows.append([one["dataset"], compared, score, difference, interval, one["verdict"], _needed(one)])
+        rows.append([one["dataset"], compared, score, difference, interval, one["verdict"], _needed(recipe, one)])
     header = ["data", "compared", "score", "difference", "95% interval", "verdict", "what would decide"]
     return markdown_table(header, rows)
 
 
-def _needed(one: Mapping[str, Any]) -> str:
+def _needed(recipe: Recipe, one: Mapping[str, Any]) -> str:
     if one["verdict"] != verdicts.UNDECIDED:
         return NONE
     if one["seeds"] < 2:
         return "more seeds"
     if "more_runs" in one:
         return f"{how_many(one['more_runs'], 'runs')} more of each"
-    return f"{one['more_rows']:,.1f} × the test rows" if "more_rows" in one else f"over {verdicts.MOST_RUNS:,} runs"
+    if "more_rows" in one:
+        return f"{one['more_rows']:,.1f} × the {recipe.scored} rows"
+    return f"over {verdicts.MOST_RUNS:,} runs"
 
 
-def _how_judged(found: Sequence[Mapping[str, Any]]) -> str:
+def _how_judged(recipe: Recipe, found: Sequence[Mapping[str, Any]]) -> str:
     with_rows = [one["rows_std"] is not None for one in found]
-    over = "seeds and over test rows drawn with replacement" if all(with_rows) else "seeds"
+    over = f"seeds and over {recipe.scored} rows drawn with replacement" if all(with_rows) else "seeds"
     return (
         f"Methods are compared seed by seed. An interval is Student's, from the spread over {over}; a claim is decided "
         "where it is on one side of zero, or of the margin where the paper says that two are similar. A claim about "

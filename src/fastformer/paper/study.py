@@ -14,7 +14,7 @@ from fastformer.bench.measuring import result_folder
 from fastformer.engine.settings import TaskSettings, unknown
 from fastformer.engine.word_encoder import encoder_hash, open_encoder
 from fastformer.errors import UserError
-from fastformer.paper.datasets import Dataset, Examples, Prepared, parse_data, prepare, without_test
+from fastformer.paper.datasets import Dataset, Examples, Prepared, parse_data, prepare, validation_as_test
 from fastformer.paper.grid import Grid, Job, Metrics, Training, read_answers, run_grid
 from fastformer.paper.recipes import Options, Recipe, Variant
 from fastformer.paper.report import write_report
@@ -58,16 +58,20 @@ class Study:
         return datasets
 
     def _check_only(self) -> None:
+        rows = [one.name for one in self.variants if one.floor is None]
         for name in self.options.only:
             if name in {one.name for one in self.recipe.variants if one.needs_plm} and not self.options.plm:
                 raise UserError(f"--only {name}: it starts from a pre-trained encoder; give one with --plm FOLDER")
-            if name not in (rows := [one.name for one in self.variants if one.floor is None]):
+            if name not in rows:
                 raise UserError(unknown("--only", name, rows))
 
-    def _is_chosen(self, variant: str, seed: int) -> bool:
-        """Whether a run is to be made if it is missing: every one, or those that the rows in `--only` need."""
+    def _left_out(self, variant: str, seed: int) -> bool:
+        """Whether a run that is missing is not to be made: `--so-far`, or no row in `--only` needs it."""
         only, ensembles = self.options.only, {one.name for one in self.variants if one.average == variant}
-        return not only or (variant in only and seed < self.seeds) or not ensembles.isdisjoint(only)
+        needed = (variant in only and seed < self.seeds) or (
+            not ensembles.isdisjoint(only) and seed < self.scale.own["ensemble"]
+        )
+        return self.options.so_far or bool(only and not needed)
 
     # ---- what a task adds --------------------------------------------------------------------------------------------
 
@@ -119,9 +123,9 @@ class Study:
             if variant.trains and seed in self.runs_of(variant)
         }
         every = [*measurements.values(), *jobs.values()]
-        left_out = {job.name for (_, variant, seed), job in jobs.items() if not self._is_chosen(variant, seed)}
-        left_out |= {job.name for job in measurements.values() if self.options.only}
-        left_out |= {job.name for job in every if self.options.so_far}
+        left_out = {job.name for (_, variant, seed), job in jobs.items() if self._left_out(variant, seed)}
+        if self.options.so_far or self.options.only:  # rows need no measurement
+            left_out |= {job.name for job in measurements.values()}
         needed = [job for job in every if job.name not in left_out or job.is_done(self.folder)]
         grid = run_grid(
             needed,
@@ -142,7 +146,7 @@ class Study:
         examples = self.examples(self.options.text_column, self.options.label_column)
         seed = self.options.data_seed if seed is None else seed
         found = prepare(dataset, examples, self.scale, self.folder, seed=seed, show=self.show)
-        return found if self.recipe.scored == "test" else without_test(found)
+        return found if self.recipe.scored == "test" else validation_as_test(found)
 
     def training(self, data: Prepared, variant: Variant, seed: int) -> Training:
         """The run of one method with one seed."""
@@ -158,7 +162,7 @@ class Study:
         if self.options.plm and variant.needs_plm:
             determined_by["settings"]["plm"] = encoder_hash(open_encoder(Path(self.options.plm).expanduser()))
         name = f"{data.dataset.name}/{self.recipe.task}-{variant.run_name}-seed{seed}"
-        return Training(name, determined_by, settings, data.files, self.recipe.answer, self.recipe.predict)
+        return Training(name, determined_by, settings, data.files, self.recipe.answer_column, self.recipe.predict)
 
     def describe(self, metrics: Metrics) -> str:
         """A result in a few words."""
@@ -236,7 +240,7 @@ class Study:
             data = prepared[name]
             for key in ((name, method, seed) for method in (better, than) for seed in seeds):
                 if key not in read:
-                    answers = read_answers(jobs[key].answers(self.folder), self.recipe.answer)
+                    answers = read_answers(jobs[key].answers(self.folder), self.recipe.answer_column)
                     read[key] = self.resampled(data, answers)
             ours, theirs = ([read[name, method, seed] for seed in seeds] for method in (better, than))
             found = rows_variances(ours, theirs, data.about["rows"]["test"])
