@@ -19,6 +19,7 @@ from fastformer.cli import main
 from fastformer.errors import UserError
 from fastformer.paper import reproduce
 from fastformer.paper.grid import read_answers
+from fastformer.paper.overview import write_overview
 from fastformer.paper.recipes import NAMES, load_recipe
 from fastformer.paper.report import markdown
 from fastformer.paper.verdicts import verdicts
@@ -104,6 +105,33 @@ def test_verdicts_come_from_seeds_and_rows(everything):
     text = (folder / "figure-interaction.md").read_text(encoding="utf-8")
     assert "| product − concat |" in text
     assert "what would decide" in text
+
+
+def test_one_page_has_the_verdict_on_every_claim_of_the_folder(everything):
+    folder, reports, _ = everything
+    text = (folder / "verdicts.md").read_text(encoding="utf-8")
+    claims = [one["quote"] for name in TRAINED for one in reports[name]["claims"]]
+    assert [line[2:] for line in text.splitlines() if line.startswith("> ")] == claims
+    tables = text.split("\n> ")[1:]
+    for table in tables:
+        rows = [line for line in table.splitlines() if line.startswith("| things")]
+        assert [row.split("|")[2].strip() for row in rows] == ["accuracy", "macro-F"]
+    first = reports["table-classification"]["verdicts"][0]
+    assert f"mean of 6: {first['difference']:+.2f}" in tables[0]
+    assert "5 comparisons" in tables[1]
+    interval = reports["figure-interaction"]["verdicts"][0]
+    assert f"({interval['low']:+.2f} to {interval['high']:+.2f})" in tables[2]
+
+
+def test_a_damaged_report_is_left_out_of_the_page(everything, tmp_path, capsys):
+    for name in ("figure-interaction", "figure-sharing"):
+        shutil.copy(everything[0] / f"{name}.json", tmp_path)
+    (tmp_path / "figure-sharing.json").write_text('{"verdicts": [1]')
+    write_overview(tmp_path)
+    text = (tmp_path / "verdicts.md").read_text(encoding="utf-8")
+    assert "concatenating is not a good option" in text
+    assert "sharing" not in text
+    assert "figure-sharing.json: is not a report" in capsys.readouterr().err
 
 
 def test_figures_are_pictures(everything):
@@ -278,10 +306,24 @@ def test_published_reports_are_what_their_numbers_say(file):
         (one["dataset"], one["better"], one["than"], one["score"]): (one["rows_std"] or 0) ** 2
         for one in report["verdicts"]
     }
-    judged = recipe.judged or list(recipe.scores)
-    again = verdicts(report, judged, lambda *pair: {score: over_rows[*pair[:3], score] for score in judged})
+
+    def variances(name, better, than, seeds):
+        sides = [side[0] if len(side) == 1 else f"mean of {len(side)}" for side in (better, than)]
+        return {score: over_rows[name, *sides, score] for score in recipe.claimed}
+
+    again = verdicts(report, recipe.claimed, variances)
     for found, kept in zip(again, report["verdicts"], strict=True):
         assert found == pytest.approx({**kept, "rows_std": kept["rows_std"] or 0})
+
+
+@pytest.mark.parametrize("folder", [PUBLISHED, PUBLISHED / "full"], ids=["cpu", "full"])
+def test_the_published_page_of_verdicts_is_that_of_its_reports(folder, tmp_path):
+    for file in folder.glob("*.json"):
+        shutil.copy(file, tmp_path)
+    write_overview(tmp_path)
+    assert (tmp_path / "verdicts.md").read_text(encoding="utf-8") == (folder / "verdicts.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_runs_of_the_published_study_are_those_of_its_report_and_can_be_continued():

@@ -99,6 +99,31 @@ def test_runs_are_paired_by_their_seeds():
     assert (found["than"], found["seeds"], found["difference"]) == ("B", 2, pytest.approx(((1 - 0.5) + (3 - 1.5)) / 2))
 
 
+def test_a_claim_that_says_usually_is_about_the_mean():
+    """B is 1 above A, C is 0.8 below it: each by itself nothing that holds for both, and on average 0.1 above."""
+    entries = {"A": [1.0, 2.0, 3.0], "B": [2.01, 2.99, 4.0], "C": [0.2, 1.21, 2.19], "D": []}
+    variants = {
+        name: {"accuracy": {"all": scores}, "trained_seeds": [0, 1, 2]} if scores else {}
+        for name, scores in entries.items()
+    }
+    asked = []
+
+    def variances(name, better, than, seeds):
+        asked.append((better, than, seeds))
+        return {}
+
+    claim = {"better": ["B", "C", "D"], "than": ["A"], "on_average": True, "similar": 0.0, "paper": []}
+    report = {"claims": [claim], "datasets": {"toys": {"paper": None, "variants": variants}}}
+    found = verdicts(report, ["accuracy"], variances)
+    assert [one["better"] for one in found] == ["mean of 2", "B", "C"]  # D has no runs
+    assert [one["verdict"] for one in found] == [CONFIRMED, CONFIRMED, REFUTED]
+    assert found[0]["difference"] == pytest.approx(0.1)
+    assert asked[0] == (["B", "C"], ["A"], [0, 1, 2])
+    assert of_claim(found) == CONFIRMED
+    report["claims"] = [{**claim, "on_average": False}]
+    assert of_claim(verdicts(report, ["accuracy"])) == REFUTED
+
+
 class TestScoresOfRows:
     """With every row once they are the scores of the run; with other weights those of the rows drawn."""
 

@@ -124,11 +124,12 @@ class Variant:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A sentence of the paper: each of `better` is above each of `than`."""
+    """A sentence of the paper: each of `better` is above each of `than`, or `on_average` their mean is."""
 
     quote: str
     better: list[str]
     than: list[str]
+    on_average: bool = False  # for "usually" and "many": then one method may be below
     similar: float = 0.0  # for "similar": at most this far below
     paper: list[str] = field(default_factory=list)  # the datasets it is about; none: all
 
@@ -172,6 +173,11 @@ class Recipe:
     claims_title: str = "What the paper says, and these runs"
     scales: dict[str, Scale]
     own: dict[str, Any] = field(default_factory=dict)  # what only this study knows
+
+    @property
+    def claimed(self) -> list[str]:
+        """The scores that claims are about."""
+        return self.judged or list(self.scores)
 
     def scale(self, name: str) -> Scale:
         """The scale called `name`."""

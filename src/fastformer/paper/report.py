@@ -109,7 +109,7 @@ def _table(recipe: Recipe, dataset: dict[str, Any]) -> str:
     variants = dataset["variants"]
     columns: dict[str, dict[str, str]] = {}
     for score, title in recipe.scores.items():
-        higher = score in (recipe.judged or recipe.scores)
+        higher = score in recipe.claimed
         columns[title] = _cells({name: one.get(score) for name, one in variants.items()}, recipe.decimals, higher)
         printed = {name: _printed(one["paper"], score) for name, one in variants.items()}
         if any(printed.values()):
@@ -163,20 +163,17 @@ def _claims(recipe: Recipe, report: dict[str, Any]) -> list[str]:
         said = []
         for name in dict.fromkeys(one["dataset"] for one in pairs):
             here = [one for one in pairs if one["dataset"] == name]
-            by_score = {score: [one for one in here if one["score"] == score] for score in _scores(recipe)}
+            by_score = {score: [one for one in here if one["score"] == score] for score in recipe.claimed}
             told = [f"{recipe.scores[score]} {_told(some)}" for score, some in by_score.items() if some]
             said.append(f"- {name}: {'; '.join(told)}.")
         parts += ["\n".join(said) + "\n", _comparisons(recipe, pairs)]
     return [*parts, _how_judged(recipe, found)] if found else []
 
 
-def _scores(recipe: Recipe) -> list[str]:
-    return recipe.judged or list(recipe.scores)
-
-
 def _told(pairs: Sequence[Mapping[str, Any]]) -> str:
     """A verdict, and how many comparisons say what."""
     verdict = f"**{verdicts.of_claim(pairs)}**"
+    pairs = [one for one in pairs if not one.get("averaged")]
     if len(pairs) == 1:
         return verdict
     counts = {kind: sum(one["verdict"] == kind for one in pairs) for kind in (verdicts.CONFIRMED, verdicts.REFUTED)}
@@ -188,33 +185,48 @@ def _told(pairs: Sequence[Mapping[str, Any]]) -> str:
 def _comparisons(recipe: Recipe, pairs: Sequence[Mapping[str, Any]]) -> str:
     rows = []
     for one in pairs:
-        decimals = recipe.decimals
-        interval = NONE if "low" not in one else f"{one['low']:+.{decimals}f} to {one['high']:+.{decimals}f}"
-        compared = f"{one['better']} − {one['than']}"
-        difference = f"{one['difference']:+.{decimals}f}"
-        score = recipe.scores[one["score"]]
-        rows.append([one["dataset"], compared, score, difference, interval, one["verdict"], _needed(recipe, one)])
+        compared, score = f"{one['better']} − {one['than']}", recipe.scores[one["score"]]
+        difference, interval = difference_of(recipe, one), interval_of(recipe, one)
+        rows.append([one["dataset"], compared, score, difference, interval, one["verdict"], needed(recipe, [one])])
     header = ["data", "compared", "score", "difference", "95% interval", "verdict", "what would decide"]
     return markdown_table(header, rows)
 
 
-def _needed(recipe: Recipe, one: Mapping[str, Any]) -> str:
-    if one["verdict"] != verdicts.UNDECIDED:
+def difference_of(recipe: Recipe, one: Mapping[str, Any]) -> str:
+    """The difference of a comparison."""
+    return f"{one['difference']:+.{recipe.decimals}f}"
+
+
+def interval_of(recipe: Recipe, one: Mapping[str, Any]) -> str:
+    """Its 95% interval, if there is one."""
+    return NONE if "low" not in one else f"{one['low']:+.{recipe.decimals}f} to {one['high']:+.{recipe.decimals}f}"
+
+
+def needed(recipe: Recipe, pairs: Sequence[Mapping[str, Any]]) -> str:
+    """What would decide a claim about these comparisons, by those that need most."""
+    waiting = [one for one in verdicts.deciding(pairs) if one["verdict"] == verdicts.UNDECIDED]
+    if not waiting or verdicts.of_claim(pairs) != verdicts.UNDECIDED:
         return NONE
-    if one["seeds"] < 2:
+    if any(one["seeds"] < 2 for one in waiting):
         return "more seeds"
-    if "more_runs" in one:
-        return f"{how_many(one['more_runs'], 'runs')} more of each"
-    if "more_rows" in one:
-        return f"{one['more_rows']:,.1f} × the {recipe.scored} rows"
-    return f"over {verdicts.MOST_RUNS:,} runs"
+    runs = max((one["more_runs"] for one in waiting if "more_runs" in one), default=0)
+    rows = max((one["more_rows"] for one in waiting if "more_rows" in one), default=0.0)
+    told = [f"{how_many(runs, 'runs')} more of each"] if runs else []
+    told += [f"{rows:,.1f} × the {recipe.scored} rows"] if rows else []
+    if any("more_runs" not in one and "more_rows" not in one for one in waiting):
+        told = [f"over {verdicts.MOST_RUNS:,} runs"]
+    return " and ".join(told)
 
 
 def _how_judged(recipe: Recipe, found: Sequence[Mapping[str, Any]]) -> str:
     with_rows = [one["rows_std"] is not None for one in found]
+    usually = (
+        " One that says *usually* or *many* is about their mean." if any("averaged" in one for one in found) else ""
+    )
     over = f"seeds and over {recipe.scored} rows drawn with replacement" if all(with_rows) else "seeds"
     return (
         f"Methods are compared seed by seed. An interval is Student's, from the spread over {over}; a claim is decided "
         "where it is on one side of zero, or of the margin where the paper says that two are similar. A claim about "
-        "several methods is confirmed where each comparison is, refuted where one is at 5% divided by their number.\n"
+        "several methods is confirmed where each comparison is, refuted where one is at 5% divided by their number."
+        f"{usually}\n"
     )

@@ -4,7 +4,7 @@ A `Study` is a recipe at a scale on some data. What a task adds of its own (how 
 model, measurements, further tables) is in the module of its name, in a few methods of a subclass.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
 from statistics import mean, stdev
@@ -16,9 +16,10 @@ from fastformer.engine.word_encoder import encoder_hash, open_encoder
 from fastformer.errors import UserError
 from fastformer.paper.datasets import Dataset, Examples, Prepared, parse_data, prepare, validation_as_test
 from fastformer.paper.grid import Grid, Job, Metrics, Training, read_answers, run_grid
+from fastformer.paper.overview import write_overview
 from fastformer.paper.recipes import Options, Recipe, Variant
 from fastformer.paper.report import write_report
-from fastformer.paper.verdicts import Resampled, rows_variances, verdicts
+from fastformer.paper.verdicts import Resampled, Variances, rows_variances, verdicts
 from fastformer.surroundings.files import content_hash
 from fastformer.surroundings.progress import how_many, say
 from fastformer.tasks.base import get_task
@@ -138,6 +139,7 @@ class Study:
         measured = {key: grid.found[job.name]["metrics"] for key, job in measurements.items() if job.name in grid.found}
         report = self._report(prepared, jobs, grid, measured)
         write_report(self.folder, self.recipe, report)
+        write_overview(self.folder)
         self._say_missing(grid, len(every))
         return report
 
@@ -172,8 +174,7 @@ class Study:
         return ", ".join(f"{title} {told[score]:.{self.recipe.decimals}f}" for score, title in self._titles().items())
 
     def _titles(self) -> dict[str, str]:
-        judged = self.recipe.judged or list(self.recipe.scores)
-        return {score: self.recipe.scores[score] for score in judged}
+        return {score: self.recipe.scores[score] for score in self.recipe.claimed}
 
     def scores(self, metrics: Metrics) -> dict[str, float]:
         """The test scores of a run, as they are shown."""
@@ -224,25 +225,23 @@ class Study:
                 },
             }
         self.add(report, grid, measured)
-        judged = self.recipe.judged or list(self.recipe.scores)
-        report["verdicts"] = verdicts(
-            report, judged, self._variances({one.dataset.name: one for one in prepared}, jobs)
-        )
+        variances = self._variances({one.dataset.name: one for one in prepared}, jobs)
+        report["verdicts"] = verdicts(report, self.recipe.claimed, variances)
         return report
 
-    def _variances(
-        self, prepared: dict[str, Prepared], jobs: dict[tuple[str, str, int], Training]
-    ) -> Callable[[str, str, str, Sequence[int]], Mapping[str, float]]:
+    def _variances(self, prepared: dict[str, Prepared], jobs: dict[tuple[str, str, int], Training]) -> Variances:
         """How the bootstrap over test rows is made from the answers of runs, each read once."""
         read: dict[tuple[str, str, int], Resampled] = {}
 
-        def variances(name: str, better: str, than: str, seeds: Sequence[int]) -> Mapping[str, float]:
+        def variances(
+            name: str, better: Sequence[str], than: Sequence[str], seeds: Sequence[int]
+        ) -> Mapping[str, float]:
             data = prepared[name]
-            for key in ((name, method, seed) for method in (better, than) for seed in seeds):
+            for key in ((name, method, seed) for method in (*better, *than) for seed in seeds):
                 if key not in read:
                     answers = read_answers(jobs[key].answers(self.folder), self.recipe.answer_column)
                     read[key] = self.resampled(data, answers)
-            ours, theirs = ([read[name, method, seed] for seed in seeds] for method in (better, than))
+            ours, theirs = ([read[name, m, seed] for m in side for seed in seeds] for side in (better, than))
             found = rows_variances(ours, theirs, data.about["rows"]["test"])
             return {score: value * (self.factor**2) for score, value in found.items()}
 

@@ -10,7 +10,7 @@ seeds s = 1 … n and scored on the same rows. With d_s the difference of their 
 The 95% interval of Δ is D ± t(0.975, ν) SE. The claim is *confirmed* if all of it is on the claim's side, *refuted* if
 none of it is, else *not decided*; with one seed it is never decided. A claim about several pairs is confirmed if each
 is; it is refuted if one of them is at a level of 5% divided by their number, so that more comparisons give chance no
-advantage.
+advantage. A claim that methods are *usually* better is one about their average: d_s is the mean over them.
 
 Runs that would decide: the smallest n for which the interval with these D, S² and V is on one side. If V alone is
 too large no number of runs does, but more test rows would: V falls as their number grows.
@@ -32,6 +32,8 @@ _SMALL = 1e-9  # of a difference: none at all
 
 # Weights of the test rows (draws, rows) -> scores (draws,) by name; weights of 1 give the score of the run.
 Resampled = Callable[[np.ndarray], Mapping[str, np.ndarray]]
+# Dataset, the methods of both sides, seeds -> the variance over test rows of the difference of each score.
+Variances = Callable[[str, Sequence[str], Sequence[str], Sequence[int]], Mapping[str, float]]
 
 
 def judge(differences: Sequence[float], rows_variance: float | None = None, margin: float = 0.0) -> dict[str, Any]:
@@ -81,15 +83,17 @@ def _what_would_decide(spread: float, known: float, away: float, count: int) -> 
 def rows_variances(
     better: Sequence[Resampled], than: Sequence[Resampled], rows: int, draws: int = DRAWS, seed: int = 0
 ) -> dict[str, float]:
-    """The variance, over test rows drawn with replacement, of the mean difference between runs of the same seeds."""
+    """The variance, over test rows drawn with replacement, of the difference between the means of two groups."""
     random, found = np.random.default_rng(seed), []
     for _ in range(0, draws, _DRAWS_AT_ONCE):
         weights = random.multinomial(rows, np.full(rows, 1 / rows), size=_DRAWS_AT_ONCE).astype(np.float32)
         ours, theirs = ([run(weights) for run in runs] for runs in (better, than))
-        found.append(
-            {name: np.mean([a[name] - b[name] for a, b in zip(ours, theirs, strict=True)], axis=0) for name in ours[0]}
-        )
+        found.append({name: _mean(ours, name) - _mean(theirs, name) for name in ours[0]})
     return {name: float(np.var(np.concatenate([one[name] for one in found]), ddof=1)) for name in found[0]}
+
+
+def _mean(runs: Sequence[Mapping[str, np.ndarray]], score: str) -> np.ndarray:
+    return np.mean([run[score] for run in runs], axis=0)
 
 
 def mean_of_rows(found: Mapping[str, np.ndarray]) -> Resampled:
@@ -98,8 +102,14 @@ def mean_of_rows(found: Mapping[str, np.ndarray]) -> Resampled:
     return lambda weights: {name: weights @ one / (weights @ has) for name, (one, has) in values.items()}
 
 
+def deciding(pairs: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """The comparisons that a claim rests on: that of the average alone, if it is about that."""
+    return [one for one in pairs if one.get("averaged")] or pairs
+
+
 def of_claim(pairs: Sequence[Mapping[str, Any]]) -> str:
-    """The verdict on a claim from those on its pairs."""
+    """The verdict on a claim from those on its comparisons."""
+    pairs = deciding(pairs)
     if all(one["verdict"] == CONFIRMED for one in pairs):
         return CONFIRMED
     refuted = (one["p"] for one in pairs if one["verdict"] == REFUTED)
@@ -107,32 +117,41 @@ def of_claim(pairs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def verdicts(
-    report: Mapping[str, Any],
-    judged: Sequence[str],
-    variances: Callable[[str, str, str, Sequence[int]], Mapping[str, float]] = lambda *_: {},
+    report: Mapping[str, Any], judged: Sequence[str], variances: Variances = lambda *_: {}
 ) -> list[dict[str, Any]]:
-    """A verdict per claim, dataset, score and pair of methods; `variances(dataset, better, than, seeds)` over rows."""
+    """A verdict per claim, dataset, score and comparison; of an average, also on each method in it."""
     found = []
     for place, claim in enumerate(report["claims"]):
         for name, dataset in report["datasets"].items():
             if claim["paper"] and dataset["paper"] not in claim["paper"]:
                 continue
-            for better in claim["better"]:
-                for than in claim["than"]:
-                    pair = [dataset["variants"][method] for method in (better, than)]
-                    seeds = sorted(set(_seeds(pair[0], judged)) & set(_seeds(pair[1], judged)))
-                    if not seeds:
-                        continue
-                    of_rows = variances(name, better, than, seeds)
-                    for score in judged:
-                        ours, theirs = (dict(zip(_seeds(one, judged), one[score]["all"], strict=True)) for one in pair)
-                        differences = [ours[seed] - theirs[seed] for seed in seeds]
-                        who = {"claim": place, "dataset": name, "score": score, "better": better, "than": than}
-                        found.append({**who, **judge(differences, of_rows.get(score), claim["similar"])})
+            trained = {method: _by_seed(one, judged) for method, one in dataset["variants"].items()}
+            better, than = ([method for method in claim[side] if trained.get(method)] for side in ("better", "than"))
+            compared = [([ours], [theirs]) for ours in better for theirs in than]
+            if claim.get("on_average") and len(compared) > 1:
+                compared.insert(0, (better, than))
+            for sides in compared:
+                seeds = sorted(set.intersection(*(set(trained[method]) for side in sides for method in side)))
+                if not seeds:
+                    continue
+                of_rows = variances(name, *sides, seeds)
+                who = {"claim": place, "dataset": name, "better": _called(sides[0]), "than": _called(sides[1])}
+                averaged = {"averaged": True} if max(map(len, sides)) > 1 else {}
+                for score in judged:
+                    ours, theirs = ([mean(trained[m][s][score] for m in side) for s in seeds] for side in sides)
+                    differences = [a - b for a, b in zip(ours, theirs, strict=True)]
+                    verdict = judge(differences, of_rows.get(score), claim["similar"])
+                    found.append({**who, "score": score, **averaged, **verdict})
     return found
 
 
-def _seeds(entry: Mapping[str, Any], judged: Sequence[str]) -> Sequence[int]:
+def _called(methods: Sequence[str]) -> str:
+    return methods[0] if len(methods) == 1 else f"mean of {len(methods)}"
+
+
+def _by_seed(entry: Mapping[str, Any], judged: Sequence[str]) -> dict[int, dict[str, float]]:
+    """The scores of a method's runs."""
     if judged[0] not in entry:
-        return ()
-    return entry.get("trained_seeds") or range(len(entry[judged[0]]["all"]))
+        return {}
+    seeds = entry.get("trained_seeds") or range(len(entry[judged[0]]["all"]))
+    return {seed: {score: entry[score]["all"][place] for score in judged} for place, seed in enumerate(seeds)}
