@@ -18,8 +18,9 @@ from fastformer.errors import Interrupted
 from fastformer.paper import grid
 from fastformer.paper.grid import Command, Job, Measurement, Training, read_answers, run_grid
 from fastformer.paper.study import chosen
-from fastformer.runs.folder import InUse, unharmed
+from fastformer.runs.claiming import unharmed
 from fastformer.runs.resuming import OtherRun
+from fastformer.runs.saving import InUse
 from fastformer.surroundings.files import write_json
 from fastformer.tasks.base import get_task
 

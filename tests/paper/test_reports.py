@@ -23,7 +23,7 @@ from fastformer.paper.overview import write_overview
 from fastformer.paper.recipes import NAMES, load_recipe
 from fastformer.paper.report import markdown
 from fastformer.paper.verdicts import verdicts
-from fastformer.runs.folder import last_complete_checkpoint
+from fastformer.runs.checkpoints import last_complete_checkpoint
 from fastformer.surroundings.files import digest
 
 small = {"scale": "small", "show_progress": False}

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from fastformer.errors import UserError
-from fastformer.runs.folder import claim_output, finish_saving, holds_anything, open_run, unharmed, writing_run
+from fastformer.runs.claiming import claim_output, holds_anything, unharmed
+from fastformer.runs.folder import open_run
+from fastformer.runs.saving import finish_saving, writing_run
 from fastformer.tasks import base
 
 OLD = {"config.json": "old", "model.safetensors": "old", "news.parquet": "old", "tokenizer.json": "old"}

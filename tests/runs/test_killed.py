@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from fastformer.export.exporting import export
-from fastformer.runs.folder import claim_output, open_run
+from fastformer.runs.claiming import claim_output
+from fastformer.runs.folder import open_run
 from fastformer.tasks.conversion.store import BehaviorStore
 from fastformer.tasks.model import TaskModel
 from fastformer.tasks.recommendation import ensemble

@@ -18,7 +18,8 @@ from fastformer import (
 from fastformer.data.tokenizers import train_tokenizer
 from fastformer.errors import UserError
 from fastformer.export.exporting import export
-from fastformer.runs.folder import claim_output, open_run
+from fastformer.runs.claiming import claim_output
+from fastformer.runs.folder import open_run
 from fastformer.tasks.verbs import embed, evaluate, predict, train
 
 from ..tasks.conftest import make_rows, write_csv

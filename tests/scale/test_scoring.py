@@ -14,7 +14,7 @@ import pytest
 
 import fastformer.scale.work
 from fastformer.errors import Interrupted, UserError
-from fastformer.runs.folder import InUse, locked
+from fastformer.runs.saving import InUse, locked
 from fastformer.scale.processes import on_this_machine
 from fastformer.scale.scoring import score_files
 from fastformer.scale.shards import Shard, are_many, find_shards

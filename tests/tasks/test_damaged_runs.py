@@ -10,7 +10,8 @@ from safetensors.torch import load_file, save_file
 from fastformer.data.opening import reads_once
 from fastformer.engine.word_encoder import open_encoder
 from fastformer.errors import UserError, enough_memory, shortened
-from fastformer.runs.folder import claim_output, open_run, unharmed
+from fastformer.runs.claiming import claim_output, unharmed
+from fastformer.runs.folder import open_run
 from fastformer.runs.record import read_json
 from fastformer.tasks.answering import _finite
 from fastformer.tasks.base import Predictor

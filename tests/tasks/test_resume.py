@@ -15,7 +15,9 @@ from safetensors.torch import load_file, save_file
 
 import fastformer.engine.training
 from fastformer.errors import Interrupted, UserError
-from fastformer.runs.folder import last_complete_checkpoint, open_run, unharmed
+from fastformer.runs.checkpoints import last_complete_checkpoint
+from fastformer.runs.claiming import unharmed
+from fastformer.runs.folder import open_run
 from fastformer.runs.resuming import begin, note_seconds, seconds_spent
 from fastformer.surroundings.files import write_json
 from fastformer.tasks import verbs

@@ -357,7 +357,7 @@ class TestMistakes:
         def full(*arguments, **options):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("fastformer.runs.folder.write_json", full)
+        monkeypatch.setattr("fastformer.runs.saving.write_json", full)
         self.check("the disk is full", train, files["train"], output=tmp_path / "run", epochs=1, overwrite=True)
         after = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()}
         assert after == before

@@ -41,7 +41,7 @@ from fastformer.engine.optimizer import DenseAndRowAdam
 from fastformer.engine.settings import TrainingSettings, settled
 from fastformer.errors import Interrupted, UserError, diverged
 from fastformer.modeling.embeddings import BigramEmbedding
-from fastformer.runs.folder import last_complete_checkpoint
+from fastformer.runs.checkpoints import last_complete_checkpoint
 from fastformer.runs.resuming import note_seconds
 from fastformer.surroundings import ranks
 from fastformer.surroundings.files import explain_full_disk, writing_text

@@ -23,7 +23,9 @@ from fastformer.export.onnx_model import OnnxClassifier
 from fastformer.export.session import LOGITS, MODEL_FILE, TEXT_VECTOR
 from fastformer.modeling import FastformerForSequenceClassification
 from fastformer.modeling.heads import with_doubt
-from fastformer.runs.folder import Run, claim_output, holds_anything, open_run, unharmed, writing_run
+from fastformer.runs.claiming import claim_output, holds_anything, unharmed
+from fastformer.runs.folder import Run, open_run
+from fastformer.runs.saving import writing_run
 from fastformer.surroundings.files import write_json
 from fastformer.surroundings.markdown import markdown_table
 from fastformer.tasks.verbs import labelled, load

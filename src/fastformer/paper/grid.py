@@ -33,8 +33,11 @@ import pyarrow.parquet as pq
 from fastformer.bench.measuring import describe_machine
 from fastformer.engine.settings import TaskSettings
 from fastformer.errors import Interrupted
-from fastformer.runs.folder import CHECKPOINTS, RUN_FILE, InUse, finish_saving, last_complete_checkpoint, open_run
+from fastformer.runs.checkpoints import CHECKPOINTS, last_complete_checkpoint
+from fastformer.runs.folder import open_run
+from fastformer.runs.record import RUN_FILE
 from fastformer.runs.resuming import OtherRun
+from fastformer.runs.saving import InUse, finish_saving
 from fastformer.surroundings.files import digest, write_json, writing_aside
 from fastformer.surroundings.machine import physical_memory
 from fastformer.surroundings.processes import end_with_parent

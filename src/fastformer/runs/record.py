@@ -97,3 +97,12 @@ def check_shards(folder: Path) -> None:
         for name in shards.values() if isinstance(shards, dict) else ():
             if not isinstance(name, str) or Path(name).name != name:
                 raise UserError(f"{path}: weight_map names {name!r}, which is not a file of this folder; do not use it")
+
+
+def holds_key(path: Path, key: str) -> bool:
+    """Whether a JSON file is there and has a key that marks it as ours."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and key in content

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from transformers.trainer_pt_utils import safe_globals
 
 from fastformer.errors import UserError
-from fastformer.runs.folder import (
+from fastformer.runs.checkpoints import (
     CHECKPOINT_MARK,
     checkpoints_of,
     last_complete_checkpoint,

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from fastformer.errors import Interrupted, UserError
-from fastformer.runs.folder import Run, locked, open_run
+from fastformer.runs.folder import Run, open_run
+from fastformer.runs.saving import locked
 from fastformer.scale.manifest import Manifest
 from fastformer.scale.on_ray import on_ray
 from fastformer.scale.processes import on_this_machine

@@ -125,7 +125,8 @@ def load_run(run: "Run") -> "Predictor":
 
     If another run replaces it meanwhile, it is loaded again: its files may be of both.
     """
-    from fastformer.runs.folder import InUse, open_run
+    from fastformer.runs.folder import open_run
+    from fastformer.runs.saving import InUse
 
     for _ in range(LOADINGS):
         task = get_task(run.task)

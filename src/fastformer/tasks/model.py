@@ -11,7 +11,8 @@ import numpy as np
 from fastformer.data.frames import as_records
 from fastformer.engine.fit import Workspace, fit
 from fastformer.errors import Interrupted, UserError
-from fastformer.runs.folder import claim_output, open_run, unharmed
+from fastformer.runs.claiming import claim_output, unharmed
+from fastformer.runs.folder import open_run
 from fastformer.tasks.base import Predictor, get_task, load_run
 from fastformer.tasks.verbs import options_for, save, score
 

@@ -15,7 +15,11 @@ from fastformer.engine.fit import Trained, Workspace, fit
 from fastformer.engine.settings import TaskSettings
 from fastformer.errors import Interrupted, UserError
 from fastformer.runs.card import write_card
-from fastformer.runs.folder import CHECKPOINTS, RUN_FILE, Run, claim_output, open_run, save_results, save_run, unharmed
+from fastformer.runs.checkpoints import CHECKPOINTS
+from fastformer.runs.claiming import claim_output, unharmed
+from fastformer.runs.folder import Run, open_run
+from fastformer.runs.record import RUN_FILE
+from fastformer.runs.saving import save_results, save_run
 from fastformer.runs.vectors import write_vectors
 from fastformer.surroundings import ranks
 from fastformer.surroundings.files import check_apart

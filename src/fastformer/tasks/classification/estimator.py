@@ -18,7 +18,8 @@ from fastformer.data.values import BadValueError, is_missing, is_nan, label_of
 from fastformer.engine.fit import fit
 from fastformer.errors import UserError
 from fastformer.explain import Explanation
-from fastformer.runs.folder import claim_output, open_run, unharmed
+from fastformer.runs.claiming import claim_output, unharmed
+from fastformer.runs.folder import open_run
 from fastformer.tasks.base import get_task, load_run
 from fastformer.tasks.classification.answers import falling, has_label, probabilities
 from fastformer.tasks.classification.data import LabelKind, LabelSpace, Rows

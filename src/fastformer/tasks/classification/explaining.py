@@ -31,7 +31,8 @@ from fastformer.explain.attribution import (
 )
 from fastformer.explain.cards import MOST_LABELS
 from fastformer.modeling import FastformerForSequenceClassification
-from fastformer.runs.folder import RUN_FILE, Run
+from fastformer.runs.folder import Run
+from fastformer.runs.record import RUN_FILE
 from fastformer.surroundings.files import check_apart, writing_text
 from fastformer.tasks.base import Service
 from fastformer.tasks.classification.answers import describe, falling

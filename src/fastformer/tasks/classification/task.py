@@ -16,7 +16,7 @@ from fastformer.engine.settings import settled
 from fastformer.engine.warm_start import kind_of, tokenizer_of, warm_start
 from fastformer.errors import UserError
 from fastformer.modeling import FastformerConfig, FastformerForSequenceClassification
-from fastformer.runs.folder import round_tables
+from fastformer.runs.saving import round_tables
 from fastformer.tasks.base import Card, Shown, Task
 from fastformer.tasks.classification.calibration import cross_calibrated, divide_logits, temperature
 from fastformer.tasks.classification.card import classifier_card

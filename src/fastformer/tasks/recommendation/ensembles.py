@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fastformer.errors import UserError
-from fastformer.runs.folder import claim_output, unharmed, writing_run
+from fastformer.runs.claiming import claim_output, unharmed
+from fastformer.runs.saving import writing_run
 from fastformer.surroundings.files import write_json
 from fastformer.tasks.recommendation.predictor import check_task
 from fastformer.version import __version__
