@@ -4,10 +4,11 @@ import random
 
 import pytest
 
-from fastformer.data import cutting, tokenizers
+from fastformer.data import cutting, tokenizer_training, tokenizers
 from fastformer.data.cutting import LEAST
 from fastformer.data.spans import place_tokens
-from fastformer.data.tokenizers import encode_batch, train_tokenizer
+from fastformer.data.tokenizer_training import train_tokenizer
+from fastformer.data.tokenizers import encode_batch
 
 read = tokenizers._rust_reads
 
@@ -56,10 +57,10 @@ def test_white_space_and_endless_words_are_read_until_a_fixed_place(tokenizer, m
 def test_words_are_counted_in_parts_of_a_long_text(monkeypatch):
     text = "house (été) naïve " * 3000
     whole = train_tokenizer("word", [text], vocab_size=400).get_vocab()
-    monkeypatch.setattr(tokenizers, "MOST", 1000)
-    parts = list(tokenizers._parts(text))
+    monkeypatch.setattr(tokenizer_training, "MOST", 1000)
+    parts = list(tokenizer_training._parts(text))
     assert "".join(parts) == text
     assert len(parts) > 50
     assert max(map(len, parts)) <= 1000
     assert train_tokenizer("word", [text], vocab_size=400).get_vocab() == whole
-    assert list(map(len, tokenizers._parts("x" * 2500))) == [1000, 1000, 500]
+    assert list(map(len, tokenizer_training._parts("x" * 2500))) == [1000, 1000, 500]

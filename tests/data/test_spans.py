@@ -10,7 +10,8 @@ from tokenizers.processors import TemplateProcessing
 from transformers import ByT5Tokenizer
 
 from fastformer.data.spans import place_tokens
-from fastformer.data.tokenizers import encode_batch, train_tokenizer
+from fastformer.data.tokenizer_training import train_tokenizer
+from fastformer.data.tokenizers import encode_batch
 from fastformer.errors import UserError
 
 TEXTS = [

@@ -12,8 +12,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch.utils.data import DataLoader
 from transformers import AutoTokenizer, ByT5Tokenizer, TokenizersBackend
 
-from fastformer.data import tokenizers as module
-from fastformer.data.tokenizers import encode_batch, load_tokenizer, nltk_words, train_tokenizer
+from fastformer.data import nltk_words as nltk
+from fastformer.data.nltk_words import nltk_words
+from fastformer.data.tokenizer_training import train_tokenizer
+from fastformer.data.tokenizers import encode_batch, load_tokenizer
 from fastformer.errors import UserError
 
 KINDS = ["word", "bpe", "nltk"]
@@ -218,7 +220,7 @@ class TestNltk:
     @settings(max_examples=300, deadline=None)
     @given(text=st.text(alphabet=st.sampled_from([*"aAdns.,:;!?'\"`-()[]{}<>$%*… \n»”’“‘é漢5"])))
     def test_faster_patterns_change_nothing(self, text):
-        assert module._nltk_tokenize()(text) == NLTKWordTokenizer().tokenize(text)
+        assert nltk._nltk_tokenize()(text) == NLTKWordTokenizer().tokenize(text)
 
     def test_pairs_and_split_words(self):
         tokenizer = train_tokenizer("nltk", CORPUS, vocab_size=400)
@@ -235,16 +237,16 @@ class TestNltk:
         (data / "abbrev_types.txt").write_text("zzz\n")  # a splitter that knows one abbreviation
         with monkeypatch.context() as installed:
             installed.setattr("nltk.data.path", [str(tmp_path / "nltk_data")])
-            module._punkt.cache_clear()
+            nltk.punkt.cache_clear()
             tokenizer = train_tokenizer("nltk", ["Say zzz. now. Go on."], vocab_size=50, min_frequency=1)
             assert " ".join(words(tokenizer, "Say zzz. now. Go on.")) == "say zzz. now . go on ."
             tokenizer.save_pretrained(tmp_path / "saved")
             assert ids(load_tokenizer(tmp_path / "saved"), "zzz. now.") == ids(tokenizer, "zzz. now.")
         monkeypatch.setattr("nltk.data.path", [])
-        module._punkt.cache_clear()
+        nltk.punkt.cache_clear()
         with pytest.raises(UserError, match="punkt_tab"):
             load_tokenizer(tmp_path / "saved")
-        module._punkt.cache_clear()
+        nltk.punkt.cache_clear()
 
 
 class TestForeign:

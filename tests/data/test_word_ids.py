@@ -12,7 +12,8 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import TokenizersBackend
 
 from fastformer.data import word_ids
-from fastformer.data.tokenizers import encode_batch, load_tokenizer, rust_encodings, train_tokenizer
+from fastformer.data.tokenizer_training import train_tokenizer
+from fastformer.data.tokenizers import encode_batch, load_tokenizer, rust_encodings
 
 CORPUS = [
     "The film wasn't good, it's what they'd call 3.14 times too long in the U.S. -- we'll see, I'm told!",

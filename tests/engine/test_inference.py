@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fastformer.data.tokenizers import train_tokenizer
+from fastformer.data.tokenizer_training import train_tokenizer
 from fastformer.engine import inference
 from fastformer.engine.inference import TextRunner
 from fastformer.modeling import FastformerConfig, FastformerForSequenceClassification

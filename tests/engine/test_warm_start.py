@@ -13,7 +13,8 @@ from sklearn.base import clone
 from transformers import BertConfig, BertModel, CLIPConfig, CLIPModel, T5Config, T5Model
 
 from fastformer import TextClassifier
-from fastformer.data.tokenizers import load_tokenizer, train_tokenizer
+from fastformer.data.tokenizer_training import train_tokenizer
+from fastformer.data.tokenizers import load_tokenizer
 from fastformer.engine.hub import local_folder
 from fastformer.engine.warm_start import PAIRS, WORDS
 from fastformer.engine.word_encoder import open_encoder, word_vectors

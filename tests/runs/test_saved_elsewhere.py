@@ -15,7 +15,7 @@ from fastformer import (
     FastformerModel,
     TextClassifier,
 )
-from fastformer.data.tokenizers import train_tokenizer
+from fastformer.data.tokenizer_training import train_tokenizer
 from fastformer.errors import UserError
 from fastformer.export.exporting import export
 from fastformer.runs.claiming import claim_output

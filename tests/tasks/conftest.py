@@ -42,7 +42,7 @@ def save_teacher(folder: Path) -> Path:
     import torch
     from transformers import BertConfig, BertModel
 
-    from fastformer.data.tokenizers import train_tokenizer
+    from fastformer.data.tokenizer_training import train_tokenizer
 
     words = [*FILLER, *(word for words in WORDS.values() for word in words), "."]
     tokenizer = train_tokenizer("pieces", [" ".join(words)], vocab_size=200, min_frequency=1)

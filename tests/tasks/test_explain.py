@@ -11,7 +11,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from fastformer import FastformerConfig, FastformerForSequenceClassification, TextClassifier, available_mixers
-from fastformer.data.tokenizers import train_tokenizer
+from fastformer.data.tokenizer_training import train_tokenizer
 from fastformer.errors import UserError
 from fastformer.modeling.ngrams import NgramChannel
 from fastformer.runs.folder import open_run

@@ -15,7 +15,8 @@ from transformers import pipeline
 
 import fastformer.engine.training
 from fastformer import FastformerConfig
-from fastformer.data.tokenizers import encode_batch, train_tokenizer
+from fastformer.data.tokenizer_training import train_tokenizer
+from fastformer.data.tokenizers import encode_batch
 from fastformer.engine.warm_start import PAIRS, WORDS
 from fastformer.errors import Interrupted, UserError
 from fastformer.export.exporting import export
@@ -249,7 +250,7 @@ class TestMistakes:
     def test_a_tokenizer_without_a_mask(self, source, tmp_path):
         from transformers import PreTrainedTokenizerFast
 
-        from fastformer.data.tokenizers import train_tokenizer
+        from fastformer.data.tokenizer_training import train_tokenizer
 
         backend = train_tokenizer("word", ["a red cat"] * 2, vocab_size=50).backend_tokenizer
         saved = json.loads(backend.to_str().replace("[MASK]", "[HIDE]"))

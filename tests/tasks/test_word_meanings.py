@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fastformer import TextClassifier
-from fastformer.data.tokenizers import train_tokenizer
+from fastformer.data.tokenizer_training import train_tokenizer
 from fastformer.runs import folder
 from fastformer.tasks.classification import encoding, ngrams
 from fastformer.tasks.encoder.words import Meanings

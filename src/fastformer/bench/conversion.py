@@ -21,7 +21,8 @@ from fastformer.bench.allocations import peak_bytes
 from fastformer.bench.measuring import in_turns, measuring, timing
 from fastformer.data.batches import EncodedTextsWriter
 from fastformer.data.ragged import Ragged
-from fastformer.data.tokenizers import encode_batch, train_tokenizer
+from fastformer.data.tokenizer_training import train_tokenizer
+from fastformer.data.tokenizers import encode_batch
 from fastformer.engine.settings import settled
 from fastformer.modeling import FastformerForConversion
 from fastformer.tasks.conversion.data import Events, EventsWriter, collect

@@ -7,7 +7,8 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from fastformer.data import cutting
-from fastformer.data.tokenizers import NltkTokenizer, rust_encodings
+from fastformer.data.nltk_words import NltkTokenizer
+from fastformer.data.tokenizers import rust_encodings
 from fastformer.data.values import valid_unicode
 from fastformer.errors import UserError
 

@@ -16,7 +16,8 @@ from pyarrow import parquet
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from fastformer.data.batches import EncodedTexts, EncodedTextsWriter
-from fastformer.data.tokenizers import KINDS, encode_batch, load_tokenizer, train_tokenizer
+from fastformer.data.tokenizer_training import train_tokenizer
+from fastformer.data.tokenizers import KINDS, encode_batch, load_tokenizer
 from fastformer.engine.devices import Place, choose, current_place
 from fastformer.engine.inference import chunks, cut_note
 from fastformer.engine.settings import Settings, TaskSettings, unknown

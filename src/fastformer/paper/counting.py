@@ -6,8 +6,8 @@ from statistics import mean
 from typing import Any
 
 from fastformer.bench.complexity import complexity, counted
+from fastformer.data.nltk_words import count_nltk_words
 from fastformer.data.tables import read_rows
-from fastformer.data.tokenizers import count_nltk_words
 from fastformer.paper.classification import Classification
 from fastformer.paper.datasets import SPLITS, Dataset, Prepared
 from fastformer.paper.report import number, write_files

@@ -7,7 +7,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 from fastformer.data import corpus
-from fastformer.data.tokenizers import train_tokenizer
+from fastformer.data.tokenizer_training import train_tokenizer
 from fastformer.tasks import verbs
 from fastformer.tasks.recommendation.mind import read_mind
 from fastformer.tasks.recommendation.simulate import simulate_clicks

@@ -10,7 +10,7 @@ import pytest
 NEWS, USERS, IMPRESSIONS, BLOCK = 160_000, 1_000_000, 2_200_000, 20_000
 READ = """
 import sys
-from fastformer.data.tokenizers import train_tokenizer
+from fastformer.data.tokenizer_training import train_tokenizer
 from fastformer.surroundings.machine import peak_memory_gb
 from fastformer.tasks.recommendation.examples import ClickExamples, encode_titles, news_texts
 from fastformer.tasks.recommendation.mind import read_mind

@@ -4,7 +4,8 @@ import pytest
 import torch
 from transformers import NoRepeatNGramLogitsProcessor
 
-from fastformer.data.tokenizers import encode_batch, train_tokenizer
+from fastformer.data.tokenizer_training import train_tokenizer
+from fastformer.data.tokenizers import encode_batch
 from fastformer.tasks.summarization.repeats import NoRepeatedWords, begins_word, readings
 
 TEXTS = ["so the cat sat on the mat with the dog.", "天气很好", "好很气天", "气好天很"] * 5

@@ -23,7 +23,8 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 import fastformer.engine.training
 from fastformer.cli import main
 from fastformer.data.tables import Reading
-from fastformer.data.tokenizers import encode_batch, load_tokenizer, train_tokenizer
+from fastformer.data.tokenizer_training import train_tokenizer
+from fastformer.data.tokenizers import encode_batch, load_tokenizer
 from fastformer.engine.warm_start import PAIRS, WORDS
 from fastformer.errors import Interrupted, UserError
 from fastformer.runs.folder import open_run

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastformer.data.tokenizers import split_sentences
+from fastformer.data.nltk_words import split_sentences
 
 # A short piece takes a fifth of a long one's time and teaches more of what single words mean (docs/LOG.md).
 SHARES = {"short": 0.7, "sentence": 0.15, "few": 0.1, "passage": 0.05}

@@ -24,9 +24,9 @@ from fastformer.data.columns import recognise_column
 from fastformer.data.corpus import builtin_rows
 from fastformer.data.formats import Choose, Record
 from fastformer.data.keeping import Fields, Keep, KeepingColumns
+from fastformer.data.nltk_words import split_sentences
 from fastformer.data.opening import Format, decode, guard, opened, reads_once
 from fastformer.data.tables import Reading, called, open_records
-from fastformer.data.tokenizers import split_sentences
 from fastformer.data.values import is_missing, kind_of, whole_characters
 from fastformer.errors import UserError
 from fastformer.surroundings.progress import how_many

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Regex, pre_tokenizers
 
-from fastformer.data.tokenizers import UNSPACED
+from fastformer.data.tokenizer_training import UNSPACED
 from fastformer.errors import UserError, extra
 from fastformer.tasks.summarization.documents import sentences
 

@@ -17,7 +17,7 @@ from tokenizers import Regex, normalizers
 from torch import Tensor
 from transformers import LogitsProcessor, PreTrainedTokenizerBase
 
-from fastformer.data.tokenizers import UNSPACED
+from fastformer.data.tokenizer_training import UNSPACED
 
 _BEGINS_WITHOUT_SPACE = normalizers.Replace(Regex(rf"\A[{UNSPACED}]"), " ")
 _REMEMBERED = 50_000  # words: a few megabytes, however much is written
