@@ -10,7 +10,7 @@ from fastformer.data.batches import EncodedTexts, Subset
 from fastformer.modeling import FastformerConfig, FastformerForSequenceClassification
 from fastformer.modeling import ngrams as modeling
 from fastformer.modeling.ngrams import NgramChannel, pair_rows
-from fastformer.tasks.classification import ngrams, stacking
+from fastformer.tasks.classification import ngram_features, ngrams, stacking
 from fastformer.tasks.classification.answers import probabilities
 from fastformer.tasks.classification.calibration import cross_calibrated, temperature
 from fastformer.tasks.classification.channel import can_fit_channel
@@ -46,9 +46,9 @@ def padded(texts: Subset, extra: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     return ids, mask
 
 
-def fit(texts: Subset, classes: int = 3) -> tuple[ngrams.Features, ngrams.Weights, NgramChannel]:
+def fit(texts: Subset, classes: int = 3) -> tuple[ngram_features.Features, ngram_features.Weights, NgramChannel]:
     channel = NgramChannel(len(WORDS), BUCKETS, classes)
-    features = ngrams.Features(texts, WORDS, BUCKETS)
+    features = ngram_features.Features(texts, WORDS, BUCKETS)
     weights = ngrams.fit_machines(features, texts.labels, classes, C=1.0)
     features.fill(channel, weights)
     return features, weights, channel
@@ -76,7 +76,7 @@ def test_features_by_hand():
     texts.texts.tokens = np.array([5, 6, 5, 6, 5, 9], np.int32)
     texts.texts.offsets = np.array([0, 5, 6, 6])
     words = [""] * 5 + [" a ", " ab ", "", "", " c "]
-    features = ngrams.Features(texts, words, BUCKETS)
+    features = ngram_features.Features(texts, words, BUCKETS)
     idf = np.log(4 / 2) + 1  # every word, pair and n-gram is in one text
     pairs = [len(words) + pair_rows(5, 6, BUCKETS), len(words) + pair_rows(6, 5, BUCKETS)]
     row = features.rows[[0]].toarray()[0]
@@ -92,7 +92,7 @@ def test_characters_of_words_that_share_them():
     texts = make_texts(2)
     texts.texts.tokens = np.array([0, 0, 1], np.int32)
     texts.texts.offsets = np.array([0, 2, 3])
-    features = ngrams.Features(texts, [" ab ", " abc ", "ab"], BUCKETS)
+    features = ngram_features.Features(texts, [" ab ", " abc ", "ab"], BUCKETS)
     shared = {" a", " ab", "ab"}  # n-grams of two texts, idf 1
     assert features.characters.of_words.shape == (3, len(shared))
     characters = features.rows[:, features.words_and_pairs :].toarray()
@@ -188,11 +188,11 @@ def test_places_along_directions_are_no_counts():
     assert scales[2] / scales[0] == pytest.approx(1 / np.cbrt(np.log(2)), rel=1e-5)
 
 
-def with_meanings(texts: Subset) -> ngrams.Features:
+def with_meanings(texts: Subset) -> ngram_features.Features:
     """Words 1 to 3 and 4 to 6 mean what is opposite; nothing is known of the others."""
     meanings = np.zeros((len(WORDS), 4), np.float32)
     meanings[1:4, 0], meanings[4:7, 0], meanings[7:30, 1] = 1, -1, 0.3
-    return ngrams.Features(texts, WORDS, BUCKETS, meanings)
+    return ngram_features.Features(texts, WORDS, BUCKETS, meanings)
 
 
 @pytest.mark.parametrize("scale", [1.0, 2.0, 0.0])
@@ -218,7 +218,7 @@ def test_a_word_that_no_text_had_counts_by_its_meaning():
     texts.texts.tokens, texts.texts.offsets = np.concatenate(tokens).astype(np.int32), np.arange(0, 121, 3)
     meanings = np.zeros((len(WORDS), 2), np.float32)
     meanings[[1, 3]], meanings[2] = (1, 0), (0, 1)
-    features = ngrams.Features(texts, WORDS, BUCKETS, meanings)
+    features = ngram_features.Features(texts, WORDS, BUCKETS, meanings)
     channel = NgramChannel(len(WORDS), BUCKETS, 2, meanings=True)
     features.fill(channel, ngrams.fit_machines(features, texts.labels, 2, C=1.0))
     unseen = torch.tensor([[10, 11, 3]])
@@ -262,7 +262,7 @@ def test_the_scale_of_meanings_is_chosen_by_what_it_gains(monkeypatch):
 
 def test_out_of_fold_scores_have_not_seen_their_text():
     texts = make_texts(60)
-    features = ngrams.Features(texts, WORDS, BUCKETS)
+    features = ngram_features.Features(texts, WORDS, BUCKETS)
     before = ngrams.cross_fit(features, texts.labels, 3, 1.0, folds=3, seed=0)
     moved = texts.labels.copy()
     moved[7] = (moved[7] + 1) % 3
@@ -285,7 +285,7 @@ def test_every_class_is_spread_over_the_folds():
 def test_a_c_is_chosen_by_what_it_gains():
     texts = make_texts(150)
     done = []
-    choice = ngrams.choose(ngrams.Features(texts, WORDS, BUCKETS), texts.labels, 3, 0, done.append)
+    choice = ngrams.choose(ngram_features.Features(texts, WORDS, BUCKETS), texts.labels, 3, 0, done.append)
     assert set(choice.tried) == {str(C) for C in ngrams.GRID}
     assert choice.C == ngrams.FEW_CLASSES_C or choice.value > choice.tried[str(ngrams.FEW_CLASSES_C)] + ngrams.WORTH
     assert choice.value > 0.9
@@ -307,11 +307,11 @@ def test_a_class_may_be_missing(classes):
 
 def test_too_many_texts_are_sampled(monkeypatch):
     texts = make_texts(200)
-    assert len(ngrams.within_memory(texts, seed=0)) == 200
-    monkeypatch.setattr(ngrams, "MAX_VALUES", 4000)
-    some = ngrams.within_memory(texts, seed=0)
+    assert len(ngram_features.within_memory(texts, seed=0)) == 200
+    monkeypatch.setattr(ngram_features, "MAX_VALUES", 4000)
+    some = ngram_features.within_memory(texts, seed=0)
     assert 0 < len(some) < 200
-    assert np.array_equal(some, ngrams.within_memory(texts, seed=0))
+    assert np.array_equal(some, ngram_features.within_memory(texts, seed=0))
 
 
 def test_the_model_adds_the_channel(fitted):
@@ -371,7 +371,7 @@ def test_the_length_of_long_texts_is_nearly_right():
     random = np.random.default_rng(0)
     ids = random.integers(1, 37, size=40 * 100).astype(np.int32)
     texts = Subset(EncodedTexts(ids, np.arange(0, 4001, 100), np.zeros(40, np.int64)), np.arange(40))
-    features = ngrams.Features(texts, WORDS, BUCKETS)
+    features = ngram_features.Features(texts, WORDS, BUCKETS)
     lengths = np.linalg.norm(features.rows[:, features.words_and_pairs :].toarray(), axis=1)
     np.testing.assert_allclose(lengths, 1, atol=0.1)
 

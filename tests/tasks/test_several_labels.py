@@ -14,7 +14,7 @@ from fastformer.data.batches import EncodedTexts, Subset
 from fastformer.modeling import FastformerConfig
 from fastformer.modeling.ngrams import NgramChannel
 from fastformer.runs.folder import open_run
-from fastformer.tasks.classification import ngrams
+from fastformer.tasks.classification import ngram_features, ngrams
 from fastformer.tasks.classification.answers import describe, describe_all, has_label, probabilities
 from fastformer.tasks.classification.channel import Stacked, can_fit_channel
 from fastformer.tasks.classification.data import LabelSpace
@@ -54,7 +54,7 @@ def both_f(truth: np.ndarray, predicted: np.ndarray) -> np.ndarray:
 class TestChannel:
     def test_one_machine_per_label(self):
         texts = several(make_texts(200))
-        features, channel = ngrams.Features(texts, WORDS, BUCKETS), NgramChannel(len(WORDS), BUCKETS, 3)
+        features, channel = ngram_features.Features(texts, WORDS, BUCKETS), NgramChannel(len(WORDS), BUCKETS, 3)
         features.fill(channel, ngrams.fit_machines(features, texts.labels, 3, C=1.0))
         found = channel(*padded(texts)).numpy()
         for label in range(3):
@@ -65,14 +65,14 @@ class TestChannel:
     def test_a_label_that_all_or_none_have(self):
         texts = several(make_texts(50))
         texts.texts.labels[:, 1:] = [0, 1]
-        found = ngrams.fit_machines(ngrams.Features(texts, WORDS, BUCKETS), texts.labels, 3, C=1.0)
+        found = ngrams.fit_machines(ngram_features.Features(texts, WORDS, BUCKETS), texts.labels, 3, C=1.0)
         assert not found.weights[:, 1:].any()
         assert found.bias[1] < 0 < found.bias[2]
         assert found.weights[:, 0].any()
 
     def test_c_is_chosen_by_both_f(self):
         texts = several(make_texts(150))
-        choice = ngrams.choose(ngrams.Features(texts, WORDS, BUCKETS), texts.labels, 3, 0, lambda count: None)
+        choice = ngrams.choose(ngram_features.Features(texts, WORDS, BUCKETS), texts.labels, 3, 0, lambda count: None)
         assert set(choice.tried) == {str(C) for C in ngrams.GRID}
         assert choice.value == pytest.approx(both_f(choice.labels, choice.scores > 0).mean())
 

@@ -14,7 +14,7 @@ from fastformer import TextClassifier
 from fastformer.data.batches import EncodedTexts, Joined, Subset
 from fastformer.errors import Interrupted, UserError
 from fastformer.tasks import verbs
-from fastformer.tasks.classification import channel, ngrams
+from fastformer.tasks.classification import channel, ngram_features, ngrams
 from fastformer.tasks.classification.channel import fit_channel, outputs_of
 from fastformer.tasks.classification.data import LabelSpace
 from tests.tasks.conftest import make_rows, write_csv, write_jsonl
@@ -111,9 +111,9 @@ def test_useless_unlabelled_texts_change_nothing():
 def test_directions_fold_into_the_features(scale):
     """With every form of word vectors beside them: none, used, or left out."""
     few, further = texts(60, 0), texts(200, 2)
-    words = ngrams.word_strings(TOKENIZER.get_vocab(), SIZE, [0])
+    words = ngram_features.word_strings(TOKENIZER.get_vocab(), SIZE, [0])
     meanings = None if scale is None else np.random.default_rng(0).normal(size=(SIZE, 4)).astype(np.float32)
-    plain = ngrams.Features(Joined(few, further), words, 512, meanings)
+    plain = ngram_features.Features(Joined(few, further), words, 512, meanings)
     features = plain.along(5, 0, 60).with_meanings_at(1.0 if scale is None else scale)
     plain = plain.with_meanings_at(1.0 if scale is None else scale)
     assert features.rows.shape == (60, plain.rows.shape[1] + 5)
@@ -124,13 +124,13 @@ def test_directions_fold_into_the_features(scale):
 
 def test_memory_is_bounded(monkeypatch):
     few, further = texts(60, 0), texts(200, 2)
-    assert len(ngrams.beside(few, further, 0)) == 200
-    monkeypatch.setattr(ngrams, "MAX_VALUES", float(ngrams.values_of(few).sum() * 2))
-    fit = ngrams.beside(few, further, 0)
+    assert len(ngram_features.beside(few, further, 0)) == 200
+    monkeypatch.setattr(ngram_features, "MAX_VALUES", float(ngram_features.values_of(few).sum() * 2))
+    fit = ngram_features.beside(few, further, 0)
     assert 50 < len(fit) <= 60
     assert (np.diff(fit.indices) > 0).all()
-    monkeypatch.setattr(ngrams, "MOST_UNLABELLED", 7)
-    assert len(ngrams.beside(few, further, 0)) == 7
+    monkeypatch.setattr(ngram_features, "MOST_UNLABELLED", 7)
+    assert len(ngram_features.beside(few, further, 0)) == 7
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 from fastformer import TextClassifier
 from fastformer.data.tokenizer_training import train_tokenizer
 from fastformer.runs import folder
-from fastformer.tasks.classification import encoding, ngrams
+from fastformer.tasks.classification import encoding, ngram_features
 from fastformer.tasks.encoder.words import Meanings
 
 GOOD, BAD = ["fine", "great", "lovely", "superb"], ["awful", "poor", "dull", "dire"]
@@ -88,7 +88,7 @@ def test_without_the_package_one_line_says_how_to_get_it(monkeypatch, capsys):
 def test_long_texts_do_without(known, monkeypatch):
     monkeypatch.setattr(encoding, "_known_words", lambda show: known)
     monkeypatch.setattr(encoding, "LONG_TEXTS", 5)
-    monkeypatch.setattr(ngrams, "LONG_TEXTS", 5)
+    monkeypatch.setattr(ngram_features, "LONG_TEXTS", 5)
     model = TextClassifier(epochs=1).fit(*reviews(GOOD[:2], BAD[:2]))
     assert model.model_.config.ngram_meanings is False
     assert GOOD[3] not in model.tokenizer_.get_vocab()

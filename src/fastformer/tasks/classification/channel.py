@@ -14,7 +14,7 @@ from fastformer.engine.inference import BATCH_TOKENS
 from fastformer.modeling import FastformerForSequenceClassification
 from fastformer.modeling.ngrams import NgramChannel
 from fastformer.surroundings.progress import progress_bar, say
-from fastformer.tasks.classification import ngrams
+from fastformer.tasks.classification import ngram_features, ngrams
 from fastformer.tasks.classification.data import LabelSpace
 from fastformer.tasks.classification.stacking import Blend, Unseen, best_scale, losses_of_both
 from fastformer.tasks.encoder.words import Meanings
@@ -70,10 +70,10 @@ def fit_channel(
     texts that its SVMs have not seen. `balanced`: every class counts the same (`--class-weight`). `known` has
     pre-trained word vectors, which help with words that no labelled text contains. Long texts do without them.
     """
-    words = ngrams.word_strings(tokenizer.get_vocab(), vocab_size, tokenizer.all_special_ids)
+    words = ngram_features.word_strings(tokenizer.get_vocab(), vocab_size, tokenizer.all_special_ids)
     labelled = everything or training
     meanings = None
-    if known is not None and not ngrams.are_long(labelled):
+    if known is not None and not ngram_features.are_long(labelled):
         meanings = known.of([word.strip() if word.startswith(" ") else "" for word in words])  # of whole words
     fitter = _Fitter(words, meanings, space, labelled, seed, show_progress)
     some = fitter.within_memory(
@@ -106,7 +106,7 @@ def fit_channel(
         channel, choice, scores = attempt(None)
         helped: dict[str, Any] = {}
         if unlabelled is not None:
-            further = ngrams.beside(some, Subset(unlabelled, np.arange(len(unlabelled))), seed)
+            further = ngram_features.beside(some, Subset(unlabelled, np.arange(len(unlabelled))), seed)
             told: dict[str, Any] = {"rows": len(unlabelled), "used": len(further)}
             helped["unlabelled"] = told
             rival = attempt(further)
@@ -118,7 +118,7 @@ def fit_channel(
         if everything is not None and last:
             some = fitter.within_memory(everything)
             if unlabelled is not None and further is not None:
-                further = ngrams.beside(some, Subset(unlabelled, np.arange(len(unlabelled))), seed)
+                further = ngram_features.beside(some, Subset(unlabelled, np.arange(len(unlabelled))), seed)
             channel = fitter.fit(fitter.features(some, further), some.labels, choice)
     usual = best_scale(space, choice.scores, choice.labels)
     unseen = Unseen(space, scores, encoder, labels, usual, balanced, judged.weights)
@@ -152,24 +152,26 @@ class _Fitter:
 
     def within_memory(self, texts: Subset) -> Subset:
         """The texts, or as many of them as fit into memory."""
-        chosen = ngrams.within_memory(texts, self.seed)
+        chosen = ngram_features.within_memory(texts, self.seed)
         if len(chosen) < len(texts) and self.show_progress:
             say(f"The n-gram channel is fitted to {len(chosen):,} of the {len(texts):,} texts, to save memory.")
         return Subset(texts.texts, texts.indices[chosen])
 
-    def features(self, texts: Subset, further: Subset | None) -> ngrams.Features:
+    def features(self, texts: Subset, further: Subset | None) -> ngram_features.Features:
         """Features of texts; with `further` texts, also their places along the directions in which all differ."""
         classes = self.space.size
         if further is None:
-            found = ngrams.Features(texts, self.words, ngrams.pair_buckets(self.labelled, classes), self.meanings)
+            found = ngram_features.Features(
+                texts, self.words, ngram_features.pair_buckets(self.labelled, classes), self.meanings
+            )
         else:
-            buckets = ngrams.pair_buckets(Joined(self.labelled, further), classes)
-            found = ngrams.Features(Joined(texts, further), self.words, buckets, self.meanings)
+            buckets = ngram_features.pair_buckets(Joined(self.labelled, further), classes)
+            found = ngram_features.Features(Joined(texts, further), self.words, buckets, self.meanings)
             found = found.along(ngrams.DIRECTIONS, self.seed, len(texts))
         found.weights = texts.weights
         return found
 
-    def fit(self, found: ngrams.Features, labels: np.ndarray, choice: ngrams.Choice) -> NgramChannel:
+    def fit(self, found: ngram_features.Features, labels: np.ndarray, choice: ngrams.Choice) -> NgramChannel:
         """A channel of these features."""
         found = found.with_meanings_at(choice.meaning_scale)
         channel = NgramChannel(len(self.words), found.buckets, self.space.size, meanings=found.meanings is not None)
@@ -177,7 +179,7 @@ class _Fitter:
         self.advance(1)
         return channel
 
-    def cross_fit(self, found: ngrams.Features, labels: np.ndarray, choice: ngrams.Choice) -> np.ndarray:
+    def cross_fit(self, found: ngram_features.Features, labels: np.ndarray, choice: ngrams.Choice) -> np.ndarray:
         """Scores of the same texts by SVMs that have not seen them."""
         found = found.with_meanings_at(choice.meaning_scale)
         scores = ngrams.cross_fit(found, labels, self.space.size, choice.C, ngrams.FOLDS, self.seed)

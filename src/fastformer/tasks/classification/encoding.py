@@ -29,7 +29,8 @@ from fastformer.tasks.classification.data import (
 )
 from fastformer.tasks.classification.declaration import ClassificationSettings
 from fastformer.tasks.classification.metrics import best_metric, validation_scores
-from fastformer.tasks.classification.ngrams import LONG_TEXTS, MAX_CLASSES
+from fastformer.tasks.classification.ngram_features import LONG_TEXTS
+from fastformer.tasks.classification.ngrams import MAX_CLASSES
 from fastformer.tasks.classification.standardizer import Standardizer
 from fastformer.tasks.encoder.text_encoder import BASE
 from fastformer.tasks.encoder.words import Meanings
