@@ -8,9 +8,11 @@ The memory is the resident one, every ten seconds. The file is up to date at any
 """
 
 import json
+import shutil
 import sys
 import time
 from contextlib import suppress
+from itertools import cycle
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
 
@@ -39,7 +41,7 @@ def watch(command: list[str], file: Path, name: str, seconds: float = SECONDS) -
                     process.wait(seconds)
         except KeyboardInterrupt:
             process.wait()
-    return process.returncode
+    return process.returncode if process.returncode >= 0 else 128 - process.returncode  # as a shell tells a signal
 
 
 def read(file: Path) -> dict[str, Curve]:
@@ -63,7 +65,7 @@ def draw(curves: dict[str, Curve], picture: Path) -> None:
     figure = Figure(figsize=(7, 3.5), layout="constrained")
     axes = figure.add_subplot()
     style(axes)
-    for (name, curve), color in zip(curves.items(), (OURS, *COLORS), strict=False):
+    for (name, curve), color in zip(curves.items(), cycle((OURS, *COLORS)), strict=False):
         axes.plot(*zip(*curve, strict=True), label=name, color=color, linewidth=1.2)
     axes.set(xlabel="minutes", ylabel="memory, GB")
     axes.set_ylim(bottom=0)
@@ -78,6 +80,9 @@ def main(arguments: list[str]) -> int:
         print(__doc__, file=sys.stderr)
         return 2
     file, name, *command = arguments
+    if shutil.which(command[0]) is None:
+        print(f"{command[0]}: no such command", file=sys.stderr)
+        return 2
     code = watch(command, Path(file), name)
     draw(read(Path(file)), Path(file).with_suffix(".png"))
     return code

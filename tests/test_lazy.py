@@ -38,9 +38,10 @@ def test_importing_the_package_registers_its_models(first):
     assert done.stderr.splitlines()[-1].startswith("AttributeError")
 
 
-def test_a_module_may_be_imported_first():
+@pytest.mark.parametrize("module", ["nltk_words", "tokenizers", "tokenizer_training"])
+def test_a_module_may_be_imported_first(module):
     """Its own import of transformers registers the models, and the tokenizers that it is about to define."""
-    code = "import fastformer.data.tokenizers; from transformers import AutoConfig; AutoConfig.for_model('fastformer')"
+    code = f"import fastformer.data.{module}; from transformers import AutoConfig; AutoConfig.for_model('fastformer')"
     done = python("-c", code)
     assert done.returncode == 0, done.stderr
 

@@ -41,7 +41,7 @@ __getattr__, __dir__ = lazy_names(__name__, _PLACES)
 
 
 def _register_models() -> None:
-    import fastformer.data.tokenizers
+    import fastformer.data.nltk_words
     import fastformer.modeling  # noqa: F401
 
 

@@ -18,11 +18,11 @@ import fastformer.paper
 from fastformer.cli import main
 from fastformer.errors import UserError
 from fastformer.paper import reproduce
+from fastformer.paper.claims import called, compare
 from fastformer.paper.grid import read_answers
 from fastformer.paper.overview import write_overview
 from fastformer.paper.recipes import NAMES, load_recipe
 from fastformer.paper.report import markdown
-from fastformer.paper.verdicts import verdicts
 from fastformer.runs.checkpoints import last_complete_checkpoint
 from fastformer.surroundings.files import digest
 
@@ -116,22 +116,31 @@ def test_one_page_has_the_verdict_on_every_claim_of_the_folder(everything):
     for table in tables:
         rows = [line for line in table.splitlines() if line.startswith("| things")]
         assert [row.split("|")[2].strip() for row in rows] == ["accuracy", "macro-F"]
-    first = reports["table-classification"]["verdicts"][0]
-    assert f"mean of 6: {first['difference']:+.2f}" in tables[0]
-    assert "5 comparisons" in tables[1]
+    first, *singles = reports["table-classification"]["verdicts"][::2]  # of accuracy
+    above = sum(one["difference"] > 0 for one in singles[:6])
+    assert f"mean of 6 − Transformer: {first['difference']:+.2f}, above in {above} of 6" in tables[0]
+    assert "more seeds" in tables[0]
+    assert re.search(r"\| [+-]\d+\.\d\d to [+-]\d+\.\d\d, above in \d of 5 \|", tables[1])
     interval = reports["figure-interaction"]["verdicts"][0]
     assert f"({interval['low']:+.2f} to {interval['high']:+.2f})" in tables[2]
 
 
-def test_a_damaged_report_is_left_out_of_the_page(everything, tmp_path, capsys):
+@pytest.mark.parametrize("damage", ["[1", "a key"])
+def test_a_damaged_report_is_left_out_of_the_page(everything, tmp_path, capsys, damage):
     for name in ("figure-interaction", "figure-sharing"):
         shutil.copy(everything[0] / f"{name}.json", tmp_path)
-    (tmp_path / "figure-sharing.json").write_text('{"verdicts": [1]')
+    report = json.loads((tmp_path / "figure-sharing.json").read_text(encoding="utf-8"))
+    del report["verdicts"][-1]["difference"]
+    (tmp_path / "figure-sharing.json").write_text(damage if damage == "[1" else json.dumps(report))
     write_overview(tmp_path)
     text = (tmp_path / "verdicts.md").read_text(encoding="utf-8")
     assert "concatenating is not a good option" in text
     assert "sharing" not in text
     assert "figure-sharing.json: is not a report" in capsys.readouterr().err
+    for file in tmp_path.glob("*.json"):
+        file.unlink()
+    write_overview(tmp_path)
+    assert not (tmp_path / "verdicts.md").exists()
 
 
 def test_figures_are_pictures(everything):
@@ -308,10 +317,10 @@ def test_published_reports_are_what_their_numbers_say(file):
     }
 
     def variances(name, better, than, seeds):
-        sides = [side[0] if len(side) == 1 else f"mean of {len(side)}" for side in (better, than)]
-        return {score: over_rows[name, *sides, score] for score in recipe.claimed}
+        sides = called(better), called(than)
+        return {score: over_rows[name, *sides, score] for score in recipe.judged}
 
-    again = verdicts(report, recipe.claimed, variances)
+    again = compare(report, recipe.judged, variances)
     for found, kept in zip(again, report["verdicts"], strict=True):
         assert found == pytest.approx({**kept, "rows_std": kept["rows_std"] or 0})
 

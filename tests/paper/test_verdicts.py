@@ -11,9 +11,9 @@ from fastformer.paper.verdicts import (
     UNDECIDED,
     judge,
     mean_of_rows,
-    of_claim,
     rows_variances,
-    verdicts,
+    score_again,
+    what_would_decide,
 )
 
 
@@ -59,6 +59,15 @@ def test_as_many_runs_as_it_says_would_decide():
         assert (stats.t.ppf(0.975, freedom) * error < mean) == decided
 
 
+def test_what_would_decide_can_be_asked_later_and_at_another_level():
+    found = judge([1.0, -0.4, 1.1, -0.2], rows_variance=0.01)
+    assert what_would_decide(found) == {"more_runs": found["more_runs"]}
+    assert what_would_decide(found, level=0.01)["more_runs"] > found["more_runs"]
+    assert what_would_decide(judge([1.0, 1.1, 0.9], rows_variance=1.0))["more_rows"] == pytest.approx(1.96**2, abs=0.01)
+    assert what_would_decide(judge([0.3])) == {"more_runs": 1}
+    assert what_would_decide(judge([0.5, -0.5])) == {}
+
+
 def test_a_true_difference_is_found_and_a_false_one_rarely():
     """Runs of two methods: rows have a difficulty of their own, seeds a luck of their own."""
     random, right = np.random.default_rng(0), {0.0: 0, 0.1: 0}
@@ -71,57 +80,14 @@ def test_a_true_difference_is_found_and_a_false_one_rarely():
                 for shift in (true, 0.0)
             ]
             differences = [a.mean() - b.mean() for a, b in zip(*runs, strict=True)]
-            resampled = [[mean_of_rows({"accuracy": one.astype(float)}) for one in side] for side in runs]
-            variance = rows_variances(*resampled, rows, draws=200)["accuracy"]
+            resampled = [
+                [score_again(mean_of_rows({"accuracy": one.astype(float)}), rows, draws=200) for one in side]
+                for side in runs
+            ]
+            variance = rows_variances(*resampled)["accuracy"]
             right[true] += judge(differences, variance)["verdict"] != UNDECIDED
     assert right[0.0] <= 6  # 5% of 60, and luck
     assert right[0.1] >= 50
-
-
-def test_a_claim_about_several_methods():
-    yes, no, open_ = {"verdict": CONFIRMED}, {"verdict": REFUTED, "p": 0.04}, {"verdict": UNDECIDED}
-    assert of_claim([yes, yes]) == CONFIRMED
-    assert of_claim([yes, open_]) == UNDECIDED
-    assert of_claim([no]) == REFUTED
-    assert of_claim([no, yes]) == UNDECIDED  # 0.04 is not below 0.05 / 2
-    assert of_claim([{**no, "p": 0.01}, yes]) == REFUTED
-
-
-def test_runs_are_paired_by_their_seeds():
-    def entry(values, seeds=None):
-        found = {"accuracy": {"mean": 0, "std": None, "all": values}}
-        return found if seeds is None else {**found, "trained_seeds": seeds}
-
-    claim = {"better": ["A"], "than": ["B", "C"], "similar": 0.0, "paper": []}
-    variants = {"A": entry([1.0, 2.0, 3.0]), "B": entry([1.5, 0.5], [2, 0]), "C": {}}
-    report = {"claims": [claim], "datasets": {"toys": {"paper": None, "variants": variants}}}
-    [found] = verdicts(report, ["accuracy"])  # C has no runs
-    assert (found["than"], found["seeds"], found["difference"]) == ("B", 2, pytest.approx(((1 - 0.5) + (3 - 1.5)) / 2))
-
-
-def test_a_claim_that_says_usually_is_about_the_mean():
-    """B is 1 above A, C is 0.8 below it: each by itself nothing that holds for both, and on average 0.1 above."""
-    entries = {"A": [1.0, 2.0, 3.0], "B": [2.01, 2.99, 4.0], "C": [0.2, 1.21, 2.19], "D": []}
-    variants = {
-        name: {"accuracy": {"all": scores}, "trained_seeds": [0, 1, 2]} if scores else {}
-        for name, scores in entries.items()
-    }
-    asked = []
-
-    def variances(name, better, than, seeds):
-        asked.append((better, than, seeds))
-        return {}
-
-    claim = {"better": ["B", "C", "D"], "than": ["A"], "on_average": True, "similar": 0.0, "paper": []}
-    report = {"claims": [claim], "datasets": {"toys": {"paper": None, "variants": variants}}}
-    found = verdicts(report, ["accuracy"], variances)
-    assert [one["better"] for one in found] == ["mean of 2", "B", "C"]  # D has no runs
-    assert [one["verdict"] for one in found] == [CONFIRMED, CONFIRMED, REFUTED]
-    assert found[0]["difference"] == pytest.approx(0.1)
-    assert asked[0] == (["B", "C"], ["A"], [0, 1, 2])
-    assert of_claim(found) == CONFIRMED
-    report["claims"] = [{**claim, "on_average": False}]
-    assert of_claim(verdicts(report, ["accuracy"])) == REFUTED
 
 
 class TestScoresOfRows:

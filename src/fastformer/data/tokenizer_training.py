@@ -1,4 +1,8 @@
-"""Tokenizers made from a stream of texts: which characters make a word, and which words and pieces are kept."""
+"""Tokenizers made from a stream of texts: which characters make a word, and which words and pieces are kept.
+
+`word` has words and single punctuation marks; `pieces` the same, and a word that is not in the vocabulary is read as
+pieces of words; `bpe` is byte-level BPE, which gives back any text exactly; `nltk` is the paper's `word_tokenize`.
+"""
 
 import json
 from collections import Counter
@@ -18,10 +22,9 @@ _PIECE_WORDS = 3  # rare words that must have a piece
 _RARE_WORDS = 50_000  # that are looked at for pieces
 _LONGEST_WORD = 64
 
-# Lengths are capped so that a text without spaces (DNA, a data dump) stays linear and fits in a vocabulary.
-
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 
+# Lengths are capped so that a text without spaces (DNA, a data dump) stays linear and fits in a vocabulary.
 _WORDS = "|".join(
     [
         rf"[{UNSPACED}]\p{{M}}{{0,8}}",  # scripts without spaces: one character and its marks

@@ -1,11 +1,9 @@
 """Text to token ids: load a tokenizer, encode in batches.
 
-`tokenizer_training.py` makes four kinds: `word` (words and single punctuation marks), `pieces` (the same, and a word
-that is not in the vocabulary is read as pieces of words), `bpe` (byte-level BPE, which gives back any text exactly) and
-`nltk` (the paper's `word_tokenize`). All number their tokens in Rust, save as JSON alone
-(`save_pretrained`), begin with [PAD]=0, [UNK]=1, [MASK]=2, and read a text as plain text: they add no token of their
-own, and "[PAD]" written in a document is punctuation and a word. (To fill masks, call one with
-`split_special_tokens=False`; the file of a run of masked words says so, for the pipelines of transformers.)
+Those that `tokenizer_training.py` makes number their tokens in Rust, save as JSON alone (`save_pretrained`), begin with
+[PAD]=0, [UNK]=1, [MASK]=2, and read a text as plain text: they add no token of their own, and "[PAD]" written in a
+document is punctuation and a word. (To fill masks, call one with `split_special_tokens=False`; the file of a run of
+masked words says so, for the pipelines of transformers.)
 """
 
 import copy

@@ -161,7 +161,7 @@ class Recipe:
     scored: str = "test"  # or "validation": then the test examples are not used
     in_paper: bool = True  # `all` makes it
     scores_at: list[str] = field(default_factory=lambda: ["test"])  # where metrics.json has them
-    judged: list[str] = field(default_factory=list)  # the scores that claims are about; none: all
+    judged: list[str]  # the scores that claims are about; all, if the file names none
     percent: bool = True  # scores are shown times 100
     decimals: int = 2
     more: dict[str, list[str]] = field(default_factory=dict)  # further columns, and where metrics.json has them
@@ -173,11 +173,6 @@ class Recipe:
     claims_title: str = "What the paper says, and these runs"
     scales: dict[str, Scale]
     own: dict[str, Any] = field(default_factory=dict)  # what only this study knows
-
-    @property
-    def claimed(self) -> list[str]:
-        """The scores that claims are about."""
-        return self.judged or list(self.scores)
 
     def scale(self, name: str) -> Scale:
         """The scale called `name`."""
@@ -200,7 +195,7 @@ def load_recipe(name: str) -> Recipe:
     found["variants"] = [Variant(**one) for one in found.get("variants", ())]
     found["claims"] = [Claim(**one) for one in found.get("claims", ())]
     found["scales"] = {key: Scale(name=key, **one) for key, one in found["scales"].items()}
-    return Recipe(name=name, **found)
+    return Recipe(name=name, **{"judged": list(found["scores"]), **found})
 
 
 def _read(name: str) -> dict[str, Any]:

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from fastformer.bench.measuring import machine_line
-from fastformer.paper import verdicts
+from fastformer.paper import claims
 from fastformer.paper.recipes import Recipe
+from fastformer.paper.verdicts import CONFIRMED, MOST_RUNS, REFUTED, UNDECIDED
 from fastformer.surroundings.files import writing_aside, writing_text
 from fastformer.surroundings.markdown import markdown_table
 from fastformer.surroundings.progress import how_many
@@ -109,7 +110,7 @@ def _table(recipe: Recipe, dataset: dict[str, Any]) -> str:
     variants = dataset["variants"]
     columns: dict[str, dict[str, str]] = {}
     for score, title in recipe.scores.items():
-        higher = score in recipe.claimed
+        higher = score in recipe.judged
         columns[title] = _cells({name: one.get(score) for name, one in variants.items()}, recipe.decimals, higher)
         printed = {name: _printed(one["paper"], score) for name, one in variants.items()}
         if any(printed.values()):
@@ -156,40 +157,47 @@ def _claims(recipe: Recipe, report: dict[str, Any]) -> list[str]:
     found = report["verdicts"]
     parts = [f"## {recipe.claims_title}\n"]
     for place, claim in enumerate(report["claims"]):
-        pairs = [one for one in found if one["claim"] == place]
-        if not pairs:
+        found_here = [one for one in found if one["claim"] == place]
+        if not found_here:
             continue
         parts.append(f"> {claim['quote']}\n")
-        said = []
-        for name in dict.fromkeys(one["dataset"] for one in pairs):
-            here = [one for one in pairs if one["dataset"] == name]
-            by_score = {score: [one for one in here if one["score"] == score] for score in recipe.claimed}
-            told = [f"{recipe.scores[score]} {_told(some)}" for score, some in by_score.items() if some]
-            said.append(f"- {name}: {'; '.join(told)}.")
-        parts += ["\n".join(said) + "\n", _comparisons(recipe, pairs)]
+        said: dict[str, list[str]] = {}
+        for name, score, some in claims.by_data(found_here, recipe.judged):
+            said.setdefault(name, []).append(f"{recipe.scores[score]} {_told(claim, some)}")
+        lines = (f"- {name}: {'; '.join(told)}." for name, told in said.items())
+        parts += ["\n".join(lines) + "\n", _comparisons(recipe, found_here)]
     return [*parts, _how_judged(recipe, found)] if found else []
 
 
-def _told(pairs: Sequence[Mapping[str, Any]]) -> str:
+def _told(claim: Mapping[str, Any], comparisons: Sequence[Mapping[str, Any]]) -> str:
     """A verdict, and how many comparisons say what."""
-    verdict = f"**{verdicts.of_claim(pairs)}**"
-    pairs = [one for one in pairs if not one.get("averaged")]
-    if len(pairs) == 1:
+    verdict, single = f"**{claims.verdict_on(claim, comparisons)}**", claims.each_method(comparisons)
+    if len(single) == 1 and not claims.about_mean(claim):
         return verdict
-    counts = {kind: sum(one["verdict"] == kind for one in pairs) for kind in (verdicts.CONFIRMED, verdicts.REFUTED)}
-    above = sum(one["difference"] > 0 for one in pairs)
+    counts = {kind: sum(one["verdict"] == kind for one in single) for kind in (CONFIRMED, REFUTED)}
     each = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
-    return f"{verdict} ({f'{each}; ' if each else ''}above in {above} of {len(pairs)})"
+    return f"{verdict} ({f'{each}; ' if each else ''}{how_many_above(single)})"
 
 
-def _comparisons(recipe: Recipe, pairs: Sequence[Mapping[str, Any]]) -> str:
+def how_many_above(single: Sequence[Mapping[str, Any]]) -> str:
+    """In how many comparisons the method that should be better is above the other, by any amount."""
+    return f"above in {sum(one['difference'] > 0 for one in single)} of {len(single)}"
+
+
+def _comparisons(recipe: Recipe, comparisons: Sequence[Mapping[str, Any]]) -> str:
     rows = []
-    for one in pairs:
-        compared, score = f"{one['better']} − {one['than']}", recipe.scores[one["score"]]
+    for one in comparisons:
         difference, interval = difference_of(recipe, one), interval_of(recipe, one)
-        rows.append([one["dataset"], compared, score, difference, interval, one["verdict"], needed(recipe, [one])])
+        would = needed(recipe, one, one["seeds"]) if one["verdict"] == UNDECIDED else NONE
+        score = recipe.scores[one["score"]]
+        rows.append([one["dataset"], compared(one), score, difference, interval, one["verdict"], would])
     header = ["data", "compared", "score", "difference", "95% interval", "verdict", "what would decide"]
     return markdown_table(header, rows)
+
+
+def compared(one: Mapping[str, Any]) -> str:
+    """The two sides of a comparison."""
+    return f"{one['better']} − {one['than']}"
 
 
 def difference_of(recipe: Recipe, one: Mapping[str, Any]) -> str:
@@ -202,31 +210,25 @@ def interval_of(recipe: Recipe, one: Mapping[str, Any]) -> str:
     return NONE if "low" not in one else f"{one['low']:+.{recipe.decimals}f} to {one['high']:+.{recipe.decimals}f}"
 
 
-def needed(recipe: Recipe, pairs: Sequence[Mapping[str, Any]]) -> str:
-    """What would decide a claim about these comparisons, by those that need most."""
-    waiting = [one for one in verdicts.deciding(pairs) if one["verdict"] == verdicts.UNDECIDED]
-    if not waiting or verdicts.of_claim(pairs) != verdicts.UNDECIDED:
-        return NONE
-    if any(one["seeds"] < 2 for one in waiting):
+def needed(recipe: Recipe, needs: Mapping[str, Any], seeds: int) -> str:
+    """What would decide, in words."""
+    if seeds < 2:
         return "more seeds"
-    runs = max((one["more_runs"] for one in waiting if "more_runs" in one), default=0)
-    rows = max((one["more_rows"] for one in waiting if "more_rows" in one), default=0.0)
-    told = [f"{how_many(runs, 'runs')} more of each"] if runs else []
-    told += [f"{rows:,.1f} × the {recipe.scored} rows"] if rows else []
-    if any("more_runs" not in one and "more_rows" not in one for one in waiting):
-        told = [f"over {verdicts.MOST_RUNS:,} runs"]
-    return " and ".join(told)
+    told = [f"{how_many(needs['more_runs'], 'runs')} more of each"] if "more_runs" in needs else []
+    told += [f"{needs['more_rows']:,.1f} × the {recipe.scored} rows"] if "more_rows" in needs else []
+    return " and ".join(told) or f"over {MOST_RUNS:,} runs"
 
 
 def _how_judged(recipe: Recipe, found: Sequence[Mapping[str, Any]]) -> str:
     with_rows = [one["rows_std"] is not None for one in found]
+    about_means = any("averaged" in one for one in found)
     usually = (
-        " One that says *usually* or *many* is about their mean." if any("averaged" in one for one in found) else ""
+        " One that says *usually* or *many* is about their mean, and more than half must agree." if about_means else ""
     )
     over = f"seeds and over {recipe.scored} rows drawn with replacement" if all(with_rows) else "seeds"
     return (
         f"Methods are compared seed by seed. An interval is Student's, from the spread over {over}; a claim is decided "
         "where it is on one side of zero, or of the margin where the paper says that two are similar. A claim about "
         "several methods is confirmed where each comparison is, refuted where one is at 5% divided by their number."
-        f"{usually}\n"
+        f"{usually if about_means else ''}\n"
     )

@@ -10,16 +10,19 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+import numpy as np
+
 from fastformer.bench.measuring import result_folder
 from fastformer.engine.settings import TaskSettings, unknown
 from fastformer.engine.word_encoder import encoder_hash, open_encoder
 from fastformer.errors import UserError
+from fastformer.paper.claims import Variances, compare
 from fastformer.paper.datasets import Dataset, Examples, Prepared, parse_data, prepare, validation_as_test
 from fastformer.paper.grid import Grid, Job, Metrics, Training, read_answers, run_grid
 from fastformer.paper.overview import write_overview
 from fastformer.paper.recipes import Options, Recipe, Variant
 from fastformer.paper.report import write_report
-from fastformer.paper.verdicts import Resampled, Variances, rows_variances, verdicts
+from fastformer.paper.verdicts import Resampled, rows_variances, score_again
 from fastformer.surroundings.files import content_hash
 from fastformer.surroundings.progress import how_many, say
 from fastformer.tasks.base import get_task
@@ -174,7 +177,7 @@ class Study:
         return ", ".join(f"{title} {told[score]:.{self.recipe.decimals}f}" for score, title in self._titles().items())
 
     def _titles(self) -> dict[str, str]:
-        return {score: self.recipe.scores[score] for score in self.recipe.claimed}
+        return {score: self.recipe.scores[score] for score in self.recipe.judged}
 
     def scores(self, metrics: Metrics) -> dict[str, float]:
         """The test scores of a run, as they are shown."""
@@ -226,24 +229,23 @@ class Study:
             }
         self.add(report, grid, measured)
         variances = self._variances({one.dataset.name: one for one in prepared}, jobs)
-        report["verdicts"] = verdicts(report, self.recipe.claimed, variances)
+        report["verdicts"] = compare(report, self.recipe.judged, variances)
         return report
 
     def _variances(self, prepared: dict[str, Prepared], jobs: dict[tuple[str, str, int], Training]) -> Variances:
         """How the bootstrap over test rows is made from the answers of runs, each read once."""
-        read: dict[tuple[str, str, int], Resampled] = {}
+        scored: dict[tuple[str, str, int], Mapping[str, np.ndarray]] = {}
 
         def variances(
             name: str, better: Sequence[str], than: Sequence[str], seeds: Sequence[int]
         ) -> Mapping[str, float]:
             data = prepared[name]
             for key in ((name, method, seed) for method in (*better, *than) for seed in seeds):
-                if key not in read:
+                if key not in scored:
                     answers = read_answers(jobs[key].answers(self.folder), self.recipe.answer_column)
-                    read[key] = self.resampled(data, answers)
-            ours, theirs = ([read[name, m, seed] for m in side for seed in seeds] for side in (better, than))
-            found = rows_variances(ours, theirs, data.about["rows"]["test"])
-            return {score: value * (self.factor**2) for score, value in found.items()}
+                    scored[key] = score_again(self.resampled(data, answers), data.about["rows"]["test"])
+            ours, theirs = ([scored[name, m, seed] for m in side for seed in seeds] for side in (better, than))
+            return {score: value * (self.factor**2) for score, value in rows_variances(ours, theirs).items()}
 
         return variances
 

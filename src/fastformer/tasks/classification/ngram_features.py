@@ -21,7 +21,7 @@ MAX_VALUES = 120_000_000  # feature values held at once: 4 GB with what the solv
 LARGEST_TABLE = 2**25  # numbers: 128 MB
 SMALLEST, LARGEST = 2, 5  # characters of an n-gram
 MANY_TEXTS = 5000  # from here on features that only one text has are left out
-LONG_TEXTS = 1000  # tokens: if half of the texts are longer, features are not scaled (`_feature_scales`)
+LONG_TEXTS = 1000  # tokens: if half of the texts are longer, features are not scaled (`ngrams._feature_scales`)
 MOST_UNLABELLED = 20_000
 _PART = 1 << 22  # tokens read at once
 
