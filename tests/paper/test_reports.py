@@ -23,6 +23,7 @@ from fastformer.paper.grid import read_answers
 from fastformer.paper.overview import write_overview
 from fastformer.paper.recipes import NAMES, load_recipe
 from fastformer.paper.report import markdown
+from fastformer.paper.study import at
 from fastformer.runs.checkpoints import last_complete_checkpoint
 from fastformer.surroundings.files import digest
 
@@ -335,20 +336,24 @@ def test_the_published_page_of_verdicts_is_that_of_its_reports(folder, tmp_path)
     )
 
 
-def test_runs_of_the_published_study_are_those_of_its_report_and_can_be_continued():
-    report = json.loads((PUBLISHED / "full" / "table-classification.json").read_text(encoding="utf-8"))
-    [dataset] = report["datasets"].values()
-    for name, one in dataset["variants"].items():
-        assert one["runs"], name
-        for number, run in enumerate(one["runs"]):
-            kept = json.loads((PUBLISHED / "full" / run).read_text(encoding="utf-8"))
-            for score in ("accuracy", "macro_f"):
-                assert 100 * kept["metrics"]["test"][score] == pytest.approx(one[score]["all"][number])
-            answers = read_answers((PUBLISHED / "full" / run).with_suffix(".parquet"), "label")
-            assert len(answers) == dataset["about"]["rows"]["test"]
-            determined_by = {key: kept[key] for key in ("task", "version", "data", "settings")}
-            assert determined_by["version"] == load_recipe("table-classification").version
-            assert run.endswith(f"-{digest(determined_by)}.json")
+@pytest.mark.parametrize("file", sorted(PUBLISHED.glob("full/*.json")), ids=lambda file: file.stem)
+def test_runs_of_the_published_study_are_those_of_its_report_and_can_be_continued(file):
+    report, folder = json.loads(file.read_text(encoding="utf-8")), file.parent
+    recipe = load_recipe(report["what"])
+    for dataset in report["datasets"].values():
+        for name, one in dataset["variants"].items():
+            assert one["runs"], name
+            for number, run in enumerate(one["runs"]):
+                kept = json.loads((folder / run).read_text(encoding="utf-8"))
+                for score in recipe.scores:
+                    assert 100 * at(kept["metrics"], recipe.scores_at)[score] == pytest.approx(
+                        one[score]["all"][number]
+                    )
+                answers = read_answers((folder / run).with_suffix(".parquet"), recipe.answer_column)
+                assert len(answers) == kept["metrics"]["test"]["rows"]
+                determined_by = {key: kept[key] for key in ("task", "version", "data", "settings")}
+                assert determined_by["version"] == recipe.version
+                assert run.endswith(f"-{digest(determined_by)}.json")
 
 
 # ---- the command line ------------------------------------------------------------------------------------------------
