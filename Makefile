@@ -11,7 +11,7 @@ test: .venv/dev lint chromium  ## Lint, then the default test suite
 	$(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder
 
 slow-test: .venv/dev  ## Long runs and large inputs
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m slow -n 2 --dist loadscope
 
 CASES ?= 1000
 SEED ?= 1
