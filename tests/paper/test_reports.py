@@ -76,6 +76,8 @@ def test_tables_have_the_numbers_of_the_runs(everything):
                 assert f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "") in line
             assert f"{round(mean(run['train_seconds'] for run in runs), 1):,.0f} s" in line
             assert f"{runs[0]['parameters']:,}" in line
+            assert found["step_ms"] > 0
+            assert f"| {found['step_ms']:,.0f} ms |" in re.sub(" +", " ", line)
     assert not list(folder.rglob("*.safetensors"))
     assert all(pq.read_schema(file).names == ["label"] for file in folder.rglob("*.parquet"))
 
@@ -198,13 +200,14 @@ def test_a_run_that_fails_is_told_and_the_others_are_reported(everything, things
     shutil.copytree(everything[0], folder)
     wrong = replace(load_recipe("figure-interaction").variants[1], settings={"model": {"num_attention_heads": 7}})
     changed_recipes(monkeypatch, add=wrong)
-    with pytest.raises(UserError, match=r"figure-interaction: 2 of 6 runs failed \(things/.*seed0: .*tries again"):
+    with pytest.raises(UserError, match=r"figure-interaction: 3 of 7 runs failed \(things/.*seed0: .*tries again"):
         reproduce("figure-interaction", [things], output=folder, seeds=2, **small)
     text = (folder / "figure-interaction.md").read_text(encoding="utf-8")
     assert "**2 runs are missing.**" in text
     assert "| product − concat |" in text
     assert "product − add" not in text
     assert re.search(r"\| add +\| +– \| +– \|", text)
+    assert "| step |" not in text  # the measurement of all of them needs each
 
 
 def test_rows_trained_by_one_command_stay_in_the_report_of_another(things, commands, tmp_path):

@@ -1,6 +1,7 @@
 """Text classification: the main table and the two ablation figures."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,16 @@ from fastformer.data.published import bodies_of
 from fastformer.data.tables import Row, read_rows
 from fastformer.errors import UserError
 from fastformer.paper.datasets import Dataset, Examples, Prepared
-from fastformer.paper.study import Study
+from fastformer.paper.grid import Grid, Job, Measurement, Metrics
+from fastformer.paper.study import Study, chosen
 from fastformer.paper.verdicts import Resampled
 from fastformer.surroundings.progress import how_many, say
+
+STEP_REPETITIONS = 5
+SAYS_STEP = (
+    "*Training* is a whole run, beside whatever else ran at the time; *step* is one training step on a batch of such "
+    "texts, the methods in turns, median."
+)
 
 
 class Rows(Examples):
@@ -83,3 +91,33 @@ class Classification(Study):
             }
 
         return scores
+
+    def measurements(self, prepared: Sequence[Prepared]) -> dict[str, Job]:
+        """A training step of every method on texts as long as each dataset's."""
+        jobs: dict[str, Job] = {}
+        for data in prepared:
+            settings = {one.name: self.settings(one, data, 0) for one in self.variants}
+            determined_by = {
+                "task": self.recipe.task,
+                "measured": "step",
+                "version": self.recipe.version,
+                "data": data.about["fingerprint"],
+                "repetitions": STEP_REPETITIONS,
+                "settings": {name: {**chosen(one), "init": None} for name, one in settings.items()},
+            }
+            arguments = {
+                "train": data.files["train"],
+                "classes": data.about["classes"],
+                "settings": {name: asdict(one) for name, one in settings.items()},
+                "repetitions": STEP_REPETITIONS,
+            }
+            name = data.dataset.name
+            jobs[name] = Measurement(f"{name}/classification-step", determined_by, "classification-step", arguments)
+        return jobs
+
+    def add(self, report: dict[str, Any], grid: Grid, measured: dict[str, Metrics]) -> None:
+        """The measured steps."""
+        for name, found in measured.items():
+            for variant, step in found["step"].items():
+                report["datasets"][name]["variants"][variant]["step_ms"] = round(1000 * step["seconds"], 1)
+        report["says"] = [SAYS_STEP] if measured else []

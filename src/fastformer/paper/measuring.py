@@ -3,6 +3,7 @@
 Every function takes what the file holds, and gives what can be written as JSON.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
@@ -10,12 +11,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import torch
+from torch import nn
 
 from fastformer.bench.allocations import peak_bytes
 from fastformer.bench.conversion import measure_latency, measure_lists
 from fastformer.bench.measuring import in_turns, timing
-from fastformer.modeling import FastformerConfig
+from fastformer.data.batches import LengthBuckets
+from fastformer.data.tables import read_rows
+from fastformer.engine.fit import explained_configuration
+from fastformer.engine.optimizer import DenseAndRowAdam
+from fastformer.engine.settings import settled
+from fastformer.modeling import FastformerConfig, FastformerForSequenceClassification
 from fastformer.surroundings.machine import tune
 from fastformer.tasks.base import get_declaration
 from fastformer.tasks.conversion.baselines import floor_scores
@@ -24,10 +32,59 @@ from fastformer.tasks.conversion.events import Columns, EventSource
 from fastformer.tasks.summarization.objective import SummaryLearner
 
 LATENCY_EVENTS = 512  # test rows that requests are drawn from
+STEP_TEXTS = 256  # training rows whose lengths a step's batches have
+_WORDS_AND_MARKS = re.compile(r"\w+|[^\w\s]")
 
 
 def _settings(task: str, record: dict[str, Any]) -> Any:
     return get_declaration(task).presets.made(record)
+
+
+def classification_step(train: str, classes: int, settings: dict[str, Any], repetitions: int) -> dict[str, Any]:
+    """Seconds of a training step by variant: forward, backward and the optimizer, on batches as the training has them.
+
+    They hold random tokens, in texts as long as the first training rows are, cut as the variant cuts them.
+    """
+    tune()
+    rows = islice(read_rows(train, text_column="text", label_column="label"), STEP_TEXTS)
+    words = np.array([1 + len(_WORDS_AND_MARKS.findall(row.text)) for row in rows])
+    passes: dict[str, Callable[[], None]] = {}
+    for name, record in settings.items():
+        one = _settings("classification", record)
+        torch.manual_seed(0)
+        sizes = {"vocab_size": one.vocab_size, "max_position_embeddings": one.max_length, "num_labels": classes}
+        with explained_configuration():
+            config = FastformerConfig(**one.model, mixer=one.mixer, **sizes)
+        model = FastformerForSequenceClassification(config).train()
+        rate = settled(one.training.learning_rate)
+        optimizer = DenseAndRowAdam(model, rate, one.training.betas, one.training.weight_decay)
+        lengths = words.clip(max=one.max_length)
+        batches = LengthBuckets(lengths, settled(one.training.batch_size), seed=0)
+        inputs = [_random_texts(lengths[batch], one.vocab_size, classes) for batch in batches]
+        passes[name] = partial(_train, model, optimizer, inputs)
+        steps = len(inputs)
+        passes[name]()  # to warm up
+    times = in_turns(passes, repetitions)
+    return {"step": {name: timing([seconds / steps for seconds in found]) for name, found in times.items()}}
+
+
+def _random_texts(lengths: np.ndarray, vocab_size: int, classes: int) -> dict[str, torch.Tensor]:
+    """A batch of texts of these lengths."""
+    random = torch.Generator().manual_seed(0)
+    shape = len(lengths), int(lengths.max())
+    return {
+        "input_ids": torch.randint(3, vocab_size, shape, generator=random),
+        "attention_mask": (torch.arange(shape[1]) < torch.from_numpy(lengths)[:, None]).long(),
+        "labels": torch.randint(classes, (len(lengths),), generator=random),
+    }
+
+
+def _train(model: nn.Module, optimizer: torch.optim.Optimizer, batches: Sequence[dict[str, torch.Tensor]]) -> None:
+    """A step on each batch."""
+    for batch in batches:
+        optimizer.zero_grad(set_to_none=True)
+        model(**batch).loss.backward()
+        optimizer.step()
 
 
 def conversion_floors(train: str, test: str) -> dict[str, Any]:
@@ -79,5 +136,5 @@ def summarization_step(length: int, steps: int, settings: dict[str, dict[str, An
 
 MEASURES: dict[str, Callable[..., dict[str, Any]]] = {
     function.__name__.replace("_", "-"): function
-    for function in (conversion_floors, conversion_latency, conversion_lists, summarization_step)
+    for function in (classification_step, conversion_floors, conversion_latency, conversion_lists, summarization_step)
 }

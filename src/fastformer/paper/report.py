@@ -14,8 +14,12 @@ from fastformer.surroundings.markdown import markdown_table
 from fastformer.surroundings.progress import how_many
 
 NONE = "–"
-COSTS = {"training": ("seconds", "{:,.0f} s"), "peak memory": ("peak_memory_gb", "{:.2f} GB")}
-COSTS["parameters"] = ("parameters", "{:,}")
+COSTS = {  # title -> entry and form; a table has those that one of its rows has
+    "training": ("seconds", "{:,.0f} s"),
+    "step": ("step_ms", "{:,.0f} ms"),
+    "peak memory": ("peak_memory_gb", "{:.2f} GB"),
+    "parameters": ("parameters", "{:,}"),
+}
 
 
 def write_report(folder: Path, recipe: Recipe, report: dict[str, Any]) -> None:
@@ -120,7 +124,8 @@ def _table(recipe: Recipe, dataset: dict[str, Any]) -> str:
     if len(set((seeds := _seed_counts(dataset)).values())) > 1:
         columns["seeds"] = {name: str(seeds.get(name, NONE)) for name in variants}
     for title, (key, form) in COSTS.items():
-        columns[title] = {name: cell(one.get(key), form) for name, one in variants.items()}
+        if any(key in one for one in variants.values()):
+            columns[title] = {name: cell(one.get(key), form) for name, one in variants.items()}
     rows = [[name, *(column[name] for column in columns.values())] for name in variants]
     return markdown_table([recipe.first_column, *columns], rows)
 
