@@ -82,7 +82,7 @@ def numbers(metrics):
         slow("conversion", {}),
     ],
 )
-def test_two_processes_learn_what_one_learns(task, more, tmp_path):
+def test_two_processes_learn_what_one_learns(task, more, tmp_path, all_known_words):  # the processes know them all too
     sample = SAMPLES[task](tmp_path)
     options = {**sample.options, "batch_size": 32, **more}
     losses, metrics = train_and_watch(task, sample.train, tmp_path / "one", options)

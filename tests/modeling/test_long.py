@@ -233,8 +233,9 @@ def test_folded_weights_follow_the_weights():
 
 MILLION = """
 import torch
-from fastformer import FastformerConfig, FastformerModel, machine
+from fastformer import FastformerConfig, FastformerModel
 from fastformer.modeling import parts
+from fastformer.surroundings import machine
 torch.manual_seed(0)
 model = FastformerModel(FastformerConfig(position_embedding_type="sinusoidal")).eval()
 ids = torch.randint(3, 30000, (1, 1_000_000))
