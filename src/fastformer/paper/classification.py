@@ -16,10 +16,11 @@ from fastformer.paper.study import Study, chosen
 from fastformer.paper.verdicts import Resampled
 from fastformer.surroundings.progress import how_many, say
 
+STEP_BATCHES = 5  # of different lengths
 STEP_REPETITIONS = 5
 SAYS_STEP = (
-    "*Training* is a whole run, beside whatever else ran at the time; *step* is one training step on a batch of such "
-    "texts, the methods in turns, median."
+    "*Training* is a whole run, beside whatever else ran at the time; *step* is one training step, a mean over "
+    "batches of short to long texts of the dataset, the methods in turns, median."
 )
 
 
@@ -102,6 +103,7 @@ class Classification(Study):
                 "measured": "step",
                 "version": self.recipe.version,
                 "data": data.about["fingerprint"],
+                "batches": STEP_BATCHES,
                 "repetitions": STEP_REPETITIONS,
                 "settings": {name: {**chosen(one), "init": None} for name, one in settings.items()},
             }
@@ -109,6 +111,7 @@ class Classification(Study):
                 "train": data.files["train"],
                 "classes": data.about["classes"],
                 "settings": {name: asdict(one) for name, one in settings.items()},
+                "batches": STEP_BATCHES,
                 "repetitions": STEP_REPETITIONS,
             }
             name = data.dataset.name

@@ -32,7 +32,6 @@ from fastformer.tasks.conversion.events import Columns, EventSource
 from fastformer.tasks.summarization.objective import SummaryLearner
 
 LATENCY_EVENTS = 512  # test rows that requests are drawn from
-STEP_TEXTS = 256  # training rows whose lengths a step's batches have
 _WORDS_AND_MARKS = re.compile(r"\w+|[^\w\s]")
 
 
@@ -40,13 +39,15 @@ def _settings(task: str, record: dict[str, Any]) -> Any:
     return get_declaration(task).presets.made(record)
 
 
-def classification_step(train: str, classes: int, settings: dict[str, Any], repetitions: int) -> dict[str, Any]:
+def classification_step(
+    train: str, classes: int, settings: dict[str, Any], batches: int, repetitions: int
+) -> dict[str, Any]:
     """Seconds of a training step by variant: forward, backward and the optimizer, on batches as the training has them.
 
-    They hold random tokens, in texts as long as the first training rows are, cut as the variant cuts them.
+    They are `batches` of an epoch, from short texts to long ones, cut as the variant cuts them; tokens are random.
     """
     tune()
-    rows = islice(read_rows(train, text_column="text", label_column="label"), STEP_TEXTS)
+    rows = read_rows(train, text_column="text", label_column="label")
     words = np.array([1 + len(_WORDS_AND_MARKS.findall(row.text)) for row in rows])
     passes: dict[str, Callable[[], None]] = {}
     for name, record in settings.items():
@@ -59,13 +60,20 @@ def classification_step(train: str, classes: int, settings: dict[str, Any], repe
         rate = settled(one.training.learning_rate)
         optimizer = DenseAndRowAdam(model, rate, one.training.betas, one.training.weight_decay)
         lengths = words.clip(max=one.max_length)
-        batches = LengthBuckets(lengths, settled(one.training.batch_size), seed=0)
-        inputs = [_random_texts(lengths[batch], one.vocab_size, classes) for batch in batches]
+        chosen = short_to_long(lengths, settled(one.training.batch_size), batches)
+        inputs = [_random_texts(lengths[batch], one.vocab_size, classes) for batch in chosen]
         passes[name] = partial(_train, model, optimizer, inputs)
         steps = len(inputs)
         passes[name]()  # to warm up
     times = in_turns(passes, repetitions)
     return {"step": {name: timing([seconds / steps for seconds in found]) for name, found in times.items()}}
+
+
+def short_to_long(lengths: np.ndarray, batch_size: int, count: int) -> list[list[int]]:
+    """`count` batches of an epoch at equal distances in the order of their longest texts; all, if there are fewer."""
+    epoch = sorted(LengthBuckets(lengths, batch_size, seed=0), key=lambda batch: lengths[batch].max())
+    places = (np.arange(count) + 0.5) / count * len(epoch)
+    return [epoch[place] for place in np.unique(places.astype(int))]
 
 
 def _random_texts(lengths: np.ndarray, vocab_size: int, classes: int) -> dict[str, torch.Tensor]:
