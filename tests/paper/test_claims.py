@@ -3,7 +3,7 @@
 import pytest
 
 from fastformer.paper.claims import by_data, compare, needs, verdict_on, without_runs
-from fastformer.paper.verdicts import CONFIRMED, REFUTED, UNDECIDED
+from fastformer.paper.verdicts import CONFIRMED, REFUTED, UNDECIDED, OfRows
 
 
 def claim(better, than, *, on_average=False, similar=0.0):
@@ -93,7 +93,7 @@ class TestUsually:
         for name, shift in (("A", 0), ("B", 1), ("C", 2)):
             entry = {"accuracy": {"all": [shift, shift + 1]}, "trained_seeds": [0, 1]}
             report["datasets"]["toys"]["variants"][name] = entry
-        compare(report, ["accuracy"], lambda *which: asked.append(which) or {"accuracy": 0.01})
+        compare(report, ["accuracy"], lambda *which: asked.append(which) or {"accuracy": OfRows(0.01)})
         assert asked[0] == ("toys", ["B", "C"], ["A"], [0, 1])
         assert [which[1] for which in asked[1:]] == [["B"], ["C"]]
 

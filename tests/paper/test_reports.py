@@ -24,6 +24,7 @@ from fastformer.paper.overview import write_overview
 from fastformer.paper.recipes import NAMES, load_recipe
 from fastformer.paper.report import markdown
 from fastformer.paper.study import at
+from fastformer.paper.verdicts import rows_told
 from fastformer.runs.checkpoints import last_complete_checkpoint
 from fastformer.surroundings.files import digest
 
@@ -315,18 +316,16 @@ def test_published_reports_are_what_their_numbers_say(file):
     report = json.loads(Path(file).read_text(encoding="utf-8"))
     recipe = load_recipe(report["what"])
     assert Path(file).with_suffix(".md").read_text(encoding="utf-8") == markdown(recipe, report)
-    over_rows = {
-        (one["dataset"], one["better"], one["than"], one["score"]): (one["rows_std"] or 0) ** 2
-        for one in report["verdicts"]
-    }
+    told = {(one["dataset"], one["better"], one["than"], one["score"]): rows_told(one) for one in report["verdicts"]}
 
     def variances(name, better, than, seeds):
         sides = called(better), called(than)
-        return {score: over_rows[name, *sides, score] for score in recipe.judged}
+        return {score: told[name, *sides, score] for score in recipe.judged}
 
     again = compare(report, recipe.judged, variances)
     for found, kept in zip(again, report["verdicts"], strict=True):
-        assert found == pytest.approx({**kept, "rows_std": kept["rows_std"] or 0})
+        rows = {name: kept.get(name, kept["rows_std"]) or 0 for name in ("rows_std", "rows_shared_std")}
+        assert found == pytest.approx({**kept, **rows})
 
 
 @pytest.mark.parametrize("folder", [PUBLISHED, PUBLISHED / "full"], ids=["cpu", "full"])

@@ -9,9 +9,11 @@ from fastformer.paper.verdicts import (
     CONFIRMED,
     REFUTED,
     UNDECIDED,
+    OfRows,
     judge,
     mean_of_rows,
-    rows_variances,
+    mean_of_runs,
+    of_rows,
     score_again,
     what_would_decide,
 )
@@ -43,7 +45,7 @@ def test_the_interval_decides(differences, margin, verdict):
 
 
 def test_few_test_rows_leave_it_open_and_more_runs_do_not_help():
-    found = judge([1.0, 1.1, 0.9], rows_variance=1.0)
+    found = judge([1.0, 1.1, 0.9], OfRows(shared=1.0))
     assert found["verdict"] == UNDECIDED
     assert found["more_rows"] == pytest.approx(1.96**2, abs=0.01)
     assert "more_runs" not in found
@@ -51,7 +53,7 @@ def test_few_test_rows_leave_it_open_and_more_runs_do_not_help():
 
 def test_as_many_runs_as_it_says_would_decide():
     differences = [1.0, -0.4, 1.1, -0.2]
-    more = judge(differences, rows_variance=0.01)["more_runs"]
+    more = judge(differences, OfRows(shared=0.01))["more_runs"]
     spread, mean = np.var(differences, ddof=1), np.mean(differences)
     for runs, decided in ((4 + more, True), (4 + more - 1, False)):
         error = (spread / runs + 0.01) ** 0.5
@@ -59,11 +61,61 @@ def test_as_many_runs_as_it_says_would_decide():
         assert (stats.t.ppf(0.975, freedom) * error < mean) == decided
 
 
+def test_what_rows_do_to_one_seed_alone_more_seeds_mend():
+    found = judge([1.0, 1.1, 0.9], OfRows(own=4.0))
+    assert found["verdict"] == UNDECIDED  # the seeds agree by chance: 4 / 3 is the least that the mean varies by
+    assert found["high"] - found["difference"] == pytest.approx(1.96 * (4 / 3) ** 0.5, rel=0.01)
+    assert found["more_runs"] == 16 - 3  # 1.96² · 4 = 15.4
+    assert what_would_decide(found) == {"more_runs": 13}
+
+
+def draws(methods, random, *, rows, shared, own):
+    """A run per seed: what rows add to each method with any seed, and with each seed alone; scores of draws of rows."""
+    hard = [random.normal(0, shared**0.5, rows) for _ in range(2)]
+    return [
+        [mean_of_rows({"x": method + of_all + random.normal(0, own**0.5, rows)}) for _ in range(3)]
+        for method, of_all in zip(methods, hard, strict=True)
+    ]
+
+
+def test_rows_are_told_apart_from_seeds():
+    random, rows = np.random.default_rng(0), 500
+    sides = draws((0.0, 0.0), random, rows=rows, shared=1.0, own=4.0)
+    found = of_rows(*([score_again(run, rows) for run in side] for side in sides))["x"]
+    assert found.shared == pytest.approx(2 * 1.0 / rows, rel=0.3)  # of two methods
+    assert found.own == pytest.approx(2 * 4.0 / rows, rel=0.3)
+    assert found.of_mean(3) == pytest.approx(2 * (1.0 + 4.0 / 3) / rows, rel=0.3)
+
+
+def test_what_seeds_share_is_never_below_zero():
+    drawn = {"x": np.array([1.0, -1.0, 1.0, -1.0])}, {"x": np.array([-1.0, 1.0, -1.0, 1.0])}
+    nothing = [{"x": np.zeros(4)}] * 2
+    assert of_rows(drawn, nothing)["x"] == (0.0, 0.0)
+    assert of_rows(drawn[:1], nothing[:1])["x"] == (pytest.approx(4 / 3), 0.0)  # one seed: nothing to tell apart by
+
+
+def test_the_interval_has_the_difference_as_often_as_it_says():
+    """95 times of a hundred, of differences made as the formula has them: seeds 0.1, rows 0.02, rows of a seed 0.3."""
+    random, hits, tries = np.random.default_rng(0), 0, 2000
+    for _ in range(tries):
+        made = random.normal(0, 0.4**0.5, 4) + random.normal(0, 0.02**0.5)
+        found = judge(list(made), OfRows(shared=0.02, own=0.3))
+        hits += found["low"] <= 0 <= found["high"]
+    assert 0.94 <= hits / tries <= 0.98
+
+
+def test_a_mean_of_methods_is_made_draw_by_draw():
+    runs = [{"x": np.array([1.0, 2.0])}, {"x": np.array([3.0, 0.0])}]
+    assert mean_of_runs(runs)["x"].tolist() == [2.0, 1.0]
+
+
 def test_what_would_decide_can_be_asked_later_and_at_another_level():
-    found = judge([1.0, -0.4, 1.1, -0.2], rows_variance=0.01)
+    found = judge([1.0, -0.4, 1.1, -0.2], OfRows(shared=0.01))
     assert what_would_decide(found) == {"more_runs": found["more_runs"]}
     assert what_would_decide(found, level=0.01)["more_runs"] > found["more_runs"]
-    assert what_would_decide(judge([1.0, 1.1, 0.9], rows_variance=1.0))["more_rows"] == pytest.approx(1.96**2, abs=0.01)
+    assert what_would_decide(judge([1.0, 1.1, 0.9], OfRows(shared=1.0)))["more_rows"] == pytest.approx(
+        1.96**2, abs=0.01
+    )
     assert what_would_decide(judge([0.3])) == {"more_runs": 1}
     assert what_would_decide(judge([0.5, -0.5])) == {}
 
@@ -84,8 +136,7 @@ def test_a_true_difference_is_found_and_a_false_one_rarely():
                 [score_again(mean_of_rows({"accuracy": one.astype(float)}), rows, draws=200) for one in side]
                 for side in runs
             ]
-            variance = rows_variances(*resampled)["accuracy"]
-            right[true] += judge(differences, variance)["verdict"] != UNDECIDED
+            right[true] += judge(differences, of_rows(*resampled)["accuracy"])["verdict"] != UNDECIDED
     assert right[0.0] <= 6  # 5% of 60, and luck
     assert right[0.1] >= 50
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import mean
 from typing import Any
 
-from fastformer.paper.verdicts import CONFIRMED, LEVEL, REFUTED, UNDECIDED, judge, what_would_decide
+from fastformer.paper.verdicts import CONFIRMED, LEVEL, REFUTED, UNDECIDED, OfRows, judge, what_would_decide
 
 Comparison = Mapping[str, Any]
-# Dataset, the methods of both sides, seeds -> the variance over test rows of the difference of each score.
-Variances = Callable[[str, Sequence[str], Sequence[str], Sequence[int]], Mapping[str, float]]
+# Dataset, the methods of both sides, seeds -> what test rows do to the difference of each score.
+Variances = Callable[[str, Sequence[str], Sequence[str], Sequence[int]], Mapping[str, OfRows]]
 
 
 def compare(
@@ -35,13 +35,13 @@ def compare(
                 seeds = sorted(set.intersection(*(set(trained.get(method, ())) for side in sides for method in side)))
                 if not seeds:
                     continue
-                of_rows = variances(name, *sides, seeds)
+                rows = variances(name, *sides, seeds)
                 who = {"claim": place, "dataset": name, "better": called(sides[0]), "than": called(sides[1])}
                 averaged = {"averaged": True} if max(map(len, sides)) > 1 else {}
                 for score in judged:
                     ours, theirs = ([mean(trained[m][s][score] for m in side) for s in seeds] for side in sides)
                     differences = [a - b for a, b in zip(ours, theirs, strict=True)]
-                    verdict = judge(differences, of_rows.get(score), claim["similar"])
+                    verdict = judge(differences, rows.get(score), claim["similar"])
                     found.append({**who, "score": score, **averaged, **verdict})
     return found
 

@@ -22,7 +22,7 @@ from fastformer.paper.grid import Grid, Job, Metrics, Training, read_answers, ru
 from fastformer.paper.overview import write_overview
 from fastformer.paper.recipes import Options, Recipe, Variant
 from fastformer.paper.report import write_report
-from fastformer.paper.verdicts import Resampled, rows_variances, score_again
+from fastformer.paper.verdicts import OfRows, Resampled, mean_of_runs, of_rows, score_again
 from fastformer.surroundings.files import content_hash
 from fastformer.surroundings.progress import how_many, say
 from fastformer.tasks.base import get_task
@@ -236,16 +236,20 @@ class Study:
         """How the bootstrap over test rows is made from the answers of runs, each read once."""
         scored: dict[tuple[str, str, int], Mapping[str, np.ndarray]] = {}
 
+        def draws(name: str, method: str, seed: int) -> Mapping[str, np.ndarray]:
+            if (name, method, seed) not in scored:
+                data = prepared[name]
+                answers = read_answers(jobs[name, method, seed].answers(self.folder), self.recipe.answer_column)
+                found = score_again(self.resampled(data, answers), data.about["rows"]["test"])
+                scored[name, method, seed] = {score: values * self.factor for score, values in found.items()}
+            return scored[name, method, seed]
+
         def variances(
             name: str, better: Sequence[str], than: Sequence[str], seeds: Sequence[int]
-        ) -> Mapping[str, float]:
-            data = prepared[name]
-            for key in ((name, method, seed) for method in (*better, *than) for seed in seeds):
-                if key not in scored:
-                    answers = read_answers(jobs[key].answers(self.folder), self.recipe.answer_column)
-                    scored[key] = score_again(self.resampled(data, answers), data.about["rows"]["test"])
-            ours, theirs = ([scored[name, m, seed] for m in side for seed in seeds] for side in (better, than))
-            return {score: value * (self.factor**2) for score, value in rows_variances(ours, theirs).items()}
+        ) -> Mapping[str, OfRows]:
+            return of_rows(
+                *([mean_of_runs([draws(name, m, seed) for m in side]) for seed in seeds] for side in (better, than))
+            )
 
         return variances
 

@@ -1,22 +1,25 @@
 """Whether one method is above another: paired differences over seeds, and a bootstrap over test rows.
 
 The claim is Δ > 0, or Δ > -margin if it says "similar". Both methods are trained with the seeds s = 1 … n and scored on
-the same rows. With d_s the difference of their scores,
+the same rows. The difference of their scores, d_s, is Δ and three kinds of chance: that of the seed, on any rows; that
+of the rows, with any seed; and that of these rows with this seed alone, which would be another with each new seed.
 
     D   = mean of d_s
-    SE² = S² / n + V         S² the sample variance of d_s: other seeds; V that of D over rows drawn with replacement
-    ν   = SE⁴ / ((S² / n)² / (n - 1))                 degrees of freedom, V taken for known (Welch, Satterthwaite)
+    SE² = max(S², R₁) / n + R            S² the sample variance of d_s, which has the first kind and the last
+                                         R the second kind: over rows drawn with replacement, the covariance of the d_s
+                                         of two seeds; R₁ the last kind: the variance of d_s beyond that
+    ν   = SE⁴ / ((S² / n)² / (n - 1))    degrees of freedom, R and R₁ taken for known (Welch, Satterthwaite)
 
 The 95% interval of Δ is D ± t(0.975, ν) SE. The claim is *confirmed* if all of it is on the claim's side, *refuted* if
 none of it is, else *not decided*; with one seed it is never decided.
 
-Runs that would decide: the smallest n for which the interval with these D, S² and V is on one side. If V alone is
-too large no number of runs does, but more test rows would: V falls as their number grows.
+Runs that would decide: the smallest n for which the interval with these D, S², R₁ and R is on one side. If R alone is
+too large no number of runs does, but more test rows would: R falls as their number grows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import mean, variance
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -32,13 +35,25 @@ _SMALL = 1e-9  # of a difference: none at all
 Resampled = Callable[[np.ndarray], Mapping[str, np.ndarray]]
 
 
-def judge(differences: Sequence[float], rows_variance: float | None = None, margin: float = 0.0) -> dict[str, Any]:
+class OfRows(NamedTuple):
+    """The variance that test rows give to differences: `shared` by those of all seeds, and each seed's `own`."""
+
+    shared: float = 0.0  # R
+    own: float = 0.0  # R₁
+
+    def of_mean(self, seeds: int) -> float:
+        """That of the mean over so many seeds."""
+        return self.shared + self.own / seeds
+
+
+def judge(differences: Sequence[float], rows: OfRows | None = None, margin: float = 0.0) -> dict[str, Any]:
     """The verdict on Δ > -margin from a difference per seed."""
-    count, known = len(differences), rows_variance or 0.0
+    count, known = len(differences), rows or OfRows()
     found: dict[str, Any] = {
         "difference": mean(differences),
         "seeds": count,
-        "rows_std": None if rows_variance is None else rows_variance**0.5,
+        "rows_std": None if rows is None else rows.of_mean(count) ** 0.5,
+        "rows_shared_std": None if rows is None else rows.shared**0.5,
     }
     if count < 2:
         return {**found, "verdict": UNDECIDED}
@@ -62,26 +77,31 @@ def what_would_decide(one: Mapping[str, Any], margin: float = 0.0, level: float 
     """
     if one["seeds"] < 2:
         return {"more_runs": 2 - one["seeds"]}
-    spread, known = one["seeds_std"] ** 2, (one["rows_std"] or 0.0) ** 2
-    return _what_would_decide(spread, known, one["difference"] + margin, one["seeds"], level)
+    return _what_would_decide(one["seeds_std"] ** 2, rows_told(one), one["difference"] + margin, one["seeds"], level)
 
 
-def _interval(spread: float, known: float, count: int, level: float = LEVEL) -> tuple[float, float, float]:
+def rows_told(one: Mapping[str, Any]) -> OfRows:
+    """What `judge` was told of rows; reports of before it told the two apart have the sum, which counts as shared."""
+    of_mean = (one["rows_std"] or 0.0) ** 2
+    shared = (one.get("rows_shared_std", one["rows_std"]) or 0.0) ** 2
+    return OfRows(shared, (of_mean - shared) * one["seeds"])
+
+
+def _interval(spread: float, rows: OfRows, count: int, level: float = LEVEL) -> tuple[float, float, float]:
     """Half an interval, the standard error, and the degrees of freedom."""
-    of_seeds = spread / count
-    error = (of_seeds + known) ** 0.5
-    freedom = error**4 / (of_seeds**2 / (count - 1)) if of_seeds > 0 else np.inf
+    error = (max(spread, rows.own) / count + rows.shared) ** 0.5
+    freedom = error**4 / ((spread / count) ** 2 / (count - 1)) if spread > 0 else np.inf
     return float(stats.t.ppf(1 - level / 2, freedom)) * error, error, freedom
 
 
-def _what_would_decide(spread: float, known: float, away: float, count: int, level: float = LEVEL) -> dict[str, Any]:
+def _what_would_decide(spread: float, rows: OfRows, away: float, count: int, level: float = LEVEL) -> dict[str, Any]:
     if abs(away) < _SMALL:
         return {}
-    at_least = float(stats.norm.ppf(1 - level / 2)) ** 2 * known / away**2
+    at_least = float(stats.norm.ppf(1 - level / 2)) ** 2 * rows.shared / away**2
     if at_least >= 1:
         return {"more_rows": at_least}
     for runs in range(count + 1, MOST_RUNS):
-        if _interval(spread, known, runs, level)[0] < abs(away):
+        if _interval(spread, rows, runs, level)[0] < abs(away):
             return {"more_runs": runs - count}
     return {}
 
@@ -95,12 +115,22 @@ def score_again(run: Resampled, rows: int, draws: int = DRAWS, seed: int = 0) ->
     return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
 
 
-def rows_variances(
-    better: Sequence[Mapping[str, np.ndarray]], than: Sequence[Mapping[str, np.ndarray]]
-) -> dict[str, float]:
-    """The variance over these draws of the difference between the means of two groups of runs."""
-    ours, theirs = ({name: np.mean([run[name] for run in runs], axis=0) for name in runs[0]} for runs in (better, than))
-    return {name: float(np.var(ours[name] - theirs[name], ddof=1)) for name in ours}
+def mean_of_runs(runs: Sequence[Mapping[str, np.ndarray]]) -> Mapping[str, np.ndarray]:
+    """The mean over several methods of what `score_again` gave for each."""
+    return {name: np.mean([run[name] for run in runs], axis=0) for name in runs[0]}
+
+
+def of_rows(better: Sequence[Mapping[str, np.ndarray]], than: Sequence[Mapping[str, np.ndarray]]) -> dict[str, OfRows]:
+    """What these draws do to the differences between two methods, each with a run per seed, in the same order."""
+    found = {}
+    for name in better[0]:
+        differences = np.stack([ours[name] - theirs[name] for ours, theirs in zip(better, than, strict=True)])
+        seeds, of_mean = len(differences), float(differences.mean(axis=0).var(ddof=1))
+        of_one = float(differences.var(axis=1, ddof=1).mean())
+        own = (of_one - of_mean) * seeds / (seeds - 1) if seeds > 1 else 0.0
+        own = min(max(own, 0.0), of_mean * seeds)  # chance gives shares below 0 too
+        found[name] = OfRows(of_mean - own / seeds, own)
+    return found
 
 
 def mean_of_rows(found: Mapping[str, np.ndarray]) -> Resampled:
