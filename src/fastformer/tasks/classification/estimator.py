@@ -203,9 +203,10 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
 
     Parameters
         mixer: the method: `fastformer`, `transformer`, `longformer`, `bigbird`, `linformer`, `linear` or
-        `poolingformer`. preset: `default`, `encoder` (without its n-gram channel), `paper-amazon`, `paper-imdb` or
-        `paper-mind`. tokenizer: `word`, `pieces`, `bpe`, `nltk`, or the path of a saved tokenizer. init: what to start
-        from: a GloVe file, a folder with a transformers or sentence-transformers encoder, or its
+            `poolingformer`.
+        preset: `default`, `encoder` (without its n-gram channel), `paper-amazon`, `paper-imdb` or `paper-mind`.
+        tokenizer: `word`, `pieces`, `bpe`, `nltk`, or the path of a saved tokenizer.
+        init: what to start from: a GloVe file, a folder with a transformers or sentence-transformers encoder, or its
             name on the Hub, or an earlier run, which brings its tokenizer too unless `tokenizer` is given.
         max_length: tokens after which a text is cut.
         epochs, batch_size, learning_rate: training.
