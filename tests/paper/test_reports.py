@@ -24,7 +24,7 @@ from fastformer.paper.overview import write_overview
 from fastformer.paper.recipes import NAMES, load_recipe
 from fastformer.paper.report import markdown
 from fastformer.paper.study import at
-from fastformer.paper.verdicts import rows_told
+from fastformer.paper.verdicts import rows_of
 from fastformer.runs.checkpoints import last_complete_checkpoint
 from fastformer.surroundings.files import digest
 
@@ -104,7 +104,7 @@ def test_verdicts_come_from_seeds_and_rows(everything):
     both = (variants[name]["accuracy"]["all"] for name in ("product", "concat"))
     differences = [a - b for a, b in zip(*both, strict=True)]
     assert first["difference"] == pytest.approx(mean(differences))
-    assert 0 < first["rows_std"] < 20  # of 15 test rows
+    assert 0 < first["rows_own_std"] < 20  # of 15 test rows
     assert {one["verdict"] for one in reports["figure-sharing"]["verdicts"]} == {"not decided"}  # one seed
     text = (folder / "figure-interaction.md").read_text(encoding="utf-8")
     assert "| product − concat |" in text
@@ -316,7 +316,7 @@ def test_published_reports_are_what_their_numbers_say(file):
     report = json.loads(Path(file).read_text(encoding="utf-8"))
     recipe = load_recipe(report["what"])
     assert Path(file).with_suffix(".md").read_text(encoding="utf-8") == markdown(recipe, report)
-    told = {(one["dataset"], one["better"], one["than"], one["score"]): rows_told(one) for one in report["verdicts"]}
+    told = {(one["dataset"], one["better"], one["than"], one["score"]): rows_of(one) for one in report["verdicts"]}
 
     def variances(name, better, than, seeds):
         sides = called(better), called(than)
@@ -324,7 +324,7 @@ def test_published_reports_are_what_their_numbers_say(file):
 
     again = compare(report, recipe.judged, variances)
     for found, kept in zip(again, report["verdicts"], strict=True):
-        rows = {name: kept.get(name, kept["rows_std"]) or 0 for name in ("rows_std", "rows_shared_std")}
+        rows = {name: kept[name] or 0 for name in ("rows_shared_std", "rows_own_std")}
         assert found == pytest.approx({**kept, **rows})
 
 

@@ -287,7 +287,7 @@ class TestConversion:
         assert "p50 / maximum of 3 requests" in text
         [verdict] = report["verdicts"]
         assert (verdict["score"], verdict["seeds"]) == ("auc", 2)
-        assert verdict["rows_std"] > 0
+        assert verdict["rows_own_std"] > 0
 
     def test_the_same_rows_are_drawn_and_other_files_are_other_data(self, events, tmp_path):
         dataset = Dataset("things", None, str(events))

@@ -13,6 +13,16 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 
+def clip_gradients(model: nn.Module, most: float) -> Tensor:
+    """Scale the gradients of all but embeddings so that their norm is `most` or less; the norm that they had.
+
+    The gradient of an embedding is a few rows of a batch: its norm says nothing about the rest, and if it is sparse
+    there is no function that measures it.
+    """
+    tables = {module.weight for module in model.modules() if isinstance(module, nn.Embedding)}
+    return nn.utils.clip_grad_norm_([one for one in model.parameters() if one not in tables], most)
+
+
 class RowAdam(torch.optim.Optimizer):
     """AdamW on the rows of a table that a step touched: the time of a step does not depend on the table's size.
 

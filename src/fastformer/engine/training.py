@@ -37,7 +37,7 @@ from transformers.trainer_pt_utils import nested_concat, nested_numpify
 from fastformer.data.batches import LengthBuckets, WeighedShares, items_of, token_budget_batches
 from fastformer.engine.devices import USUAL, Place
 from fastformer.engine.inference import BATCH_TOKENS
-from fastformer.engine.optimizer import DenseAndRowAdam
+from fastformer.engine.optimizer import DenseAndRowAdam, clip_gradients
 from fastformer.engine.settings import TrainingSettings, settled
 from fastformer.errors import Interrupted, UserError, diverged
 from fastformer.modeling.embeddings import BigramEmbedding
@@ -216,11 +216,7 @@ def _is_lazy(module: nn.Module, model: PreTrainedModel, settings: TrainingSettin
 
 
 class _BucketTrainer(Trainer):
-    """The library's trainer with our batches, and clipping that leaves embeddings alone.
-
-    The gradient of an embedding is a few rows of a batch: its norm says nothing about the rest, and if it is sparse
-    the library cannot measure it.
-    """
+    """The library's trainer with our batches, and clipping that leaves embeddings alone."""
 
     control: TrainerControl
 
@@ -298,9 +294,7 @@ class _BucketTrainer(Trainer):
         return self.accelerator.prepare(loader)
 
     def _clip_grad_norm(self, model: PreTrainedModel) -> torch.Tensor:
-        tables = {module.weight for module in model.modules() if isinstance(module, nn.Embedding)}
-        clipped = [parameter for parameter in model.parameters() if parameter not in tables]
-        return nn.utils.clip_grad_norm_(clipped, self.args.max_grad_norm)
+        return clip_gradients(model, self.args.max_grad_norm)
 
 
 class _Watch(TrainerCallback):

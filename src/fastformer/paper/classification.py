@@ -16,11 +16,10 @@ from fastformer.paper.study import Study, chosen
 from fastformer.paper.verdicts import Resampled
 from fastformer.surroundings.progress import how_many, say
 
-STEP_BATCHES = 5  # of different lengths
-STEP_REPETITIONS = 5
+STEP_BATCHES, STEP_REPETITIONS = 20, 3
 SAYS_STEP = (
-    "*Training* is a whole run, beside whatever else ran at the time; *step* is one training step, a mean over "
-    "batches of short to long texts of the dataset, the methods in turns, median."
+    "*Training* is a whole run, beside whatever else ran at the time; *step* is one training step, averaged over "
+    "batches from short texts to long ones; the methods take turns, and the median of their turns is shown."
 )
 
 
@@ -98,21 +97,19 @@ class Classification(Study):
         jobs: dict[str, Job] = {}
         for data in prepared:
             settings = {one.name: self.settings(one, data, 0) for one in self.variants}
+            sizes = {"batches": STEP_BATCHES, "repetitions": STEP_REPETITIONS}
             determined_by = {
                 "task": self.recipe.task,
                 "measured": "step",
-                "version": self.recipe.version,
+                "version": self.recipe.own["measuring_version"],
                 "data": data.about["fingerprint"],
-                "batches": STEP_BATCHES,
-                "repetitions": STEP_REPETITIONS,
                 "settings": {name: {**chosen(one), "init": None} for name, one in settings.items()},
+                **sizes,
             }
             arguments = {
-                "train": data.files["train"],
-                "classes": data.about["classes"],
+                "files": {split: data.files[split] for split in ("train", "validation")},
                 "settings": {name: asdict(one) for name, one in settings.items()},
-                "batches": STEP_BATCHES,
-                "repetitions": STEP_REPETITIONS,
+                **sizes,
             }
             name = data.dataset.name
             jobs[name] = Measurement(f"{name}/classification-step", determined_by, "classification-step", arguments)

@@ -3,8 +3,8 @@
 Every function takes what the file holds, and gives what can be written as JSON.
 """
 
-import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -13,26 +13,24 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from transformers import PreTrainedModel
 
 from fastformer.bench.allocations import peak_bytes
 from fastformer.bench.conversion import measure_latency, measure_lists
 from fastformer.bench.measuring import in_turns, timing
-from fastformer.data.batches import LengthBuckets
-from fastformer.data.tables import read_rows
-from fastformer.engine.fit import explained_configuration
-from fastformer.engine.optimizer import DenseAndRowAdam
+from fastformer.data.batches import LengthBuckets, items_of
+from fastformer.engine.fit import Workspace
+from fastformer.engine.optimizer import DenseAndRowAdam, clip_gradients
 from fastformer.engine.settings import settled
-from fastformer.modeling import FastformerConfig, FastformerForSequenceClassification
+from fastformer.modeling import FastformerConfig
 from fastformer.surroundings.machine import tune
-from fastformer.tasks.base import get_declaration
+from fastformer.tasks.base import Parts, get_declaration, get_task
 from fastformer.tasks.conversion.baselines import floor_scores
 from fastformer.tasks.conversion.data import EventsWriter, collect
 from fastformer.tasks.conversion.events import Columns, EventSource
 from fastformer.tasks.summarization.objective import SummaryLearner
 
 LATENCY_EVENTS = 512  # test rows that requests are drawn from
-_WORDS_AND_MARKS = re.compile(r"\w+|[^\w\s]")
 
 
 def _settings(task: str, record: dict[str, Any]) -> Any:
@@ -40,33 +38,39 @@ def _settings(task: str, record: dict[str, Any]) -> Any:
 
 
 def classification_step(
-    train: str, classes: int, settings: dict[str, Any], batches: int, repetitions: int
+    files: dict[str, str], settings: dict[str, dict[str, Any]], batches: int, repetitions: int
 ) -> dict[str, Any]:
-    """Seconds of a training step by variant: forward, backward and the optimizer, on batches as the training has them.
+    """Seconds of a training step by variant: forward, backward, clipping and the optimizer.
 
-    They are `batches` of an epoch, from short texts to long ones, cut as the variant cuts them; tokens are random.
+    They are a mean over `batches` of a training's first epoch on these files, from short texts to long ones.
     """
     tune()
-    rows = read_rows(train, text_column="text", label_column="label")
-    words = np.array([1 + len(_WORDS_AND_MARKS.findall(row.text)) for row in rows])
+    task = get_task("classification")
+    encoded: dict[tuple, Parts] = {}  # by all that decides on a text's tokens
     passes: dict[str, Callable[[], None]] = {}
-    for name, record in settings.items():
-        one = _settings("classification", record)
-        torch.manual_seed(0)
-        sizes = {"vocab_size": one.vocab_size, "max_position_embeddings": one.max_length, "num_labels": classes}
-        with explained_configuration():
-            config = FastformerConfig(**one.model, mixer=one.mixer, **sizes)
-        model = FastformerForSequenceClassification(config).train()
-        rate = settled(one.training.learning_rate)
-        optimizer = DenseAndRowAdam(model, rate, one.training.betas, one.training.weight_decay)
-        lengths = words.clip(max=one.max_length)
-        chosen = short_to_long(lengths, settled(one.training.batch_size), batches)
-        inputs = [_random_texts(lengths[batch], one.vocab_size, classes) for batch in chosen]
-        passes[name] = partial(_train, model, optimizer, inputs)
-        steps = len(inputs)
-        passes[name]()  # to warm up
-    times = in_turns(passes, repetitions)
-    return {"step": {name: timing([seconds / steps for seconds in found]) for name, found in times.items()}}
+    steps: dict[str, int] = {}
+    with TemporaryDirectory() as place:
+        for name, record in settings.items():
+            one = _settings("classification", {**record, "init": None})
+            key = one.tokenizer, one.vocab_size, one.min_frequency, one.max_length
+            workspace = Workspace(Path(place, str(len(encoded))), show=False)
+            if key not in encoded:
+                workspace.folder.mkdir()
+                data = {split: task.read(file, split, one) for split, file in files.items()}
+                encoded[key] = task.encode(data, one, workspace)
+            parts = replace(encoded[key], settings=one)
+            torch.manual_seed(0)
+            model = task.build(parts, workspace).train()
+            chosen = short_to_long(parts.train.lengths, settled(one.training.batch_size), batches)
+            inputs = [parts.collate(items_of(parts.train, batch)) for batch in chosen]
+            rate = settled(one.training.learning_rate)
+            optimizer = DenseAndRowAdam(model, rate, one.training.betas, one.training.weight_decay)
+            passes[name] = partial(_train, model, optimizer, one.training.max_grad_norm, inputs)
+            steps[name] = len(inputs)
+        for step in passes.values():  # to warm up
+            step()
+        times = in_turns(passes, repetitions)
+    return {"step": {name: timing([seconds / steps[name] for seconds in found]) for name, found in times.items()}}
 
 
 def short_to_long(lengths: np.ndarray, batch_size: int, count: int) -> list[list[int]]:
@@ -76,22 +80,14 @@ def short_to_long(lengths: np.ndarray, batch_size: int, count: int) -> list[list
     return [epoch[place] for place in np.unique(places.astype(int))]
 
 
-def _random_texts(lengths: np.ndarray, vocab_size: int, classes: int) -> dict[str, torch.Tensor]:
-    """A batch of texts of these lengths."""
-    random = torch.Generator().manual_seed(0)
-    shape = len(lengths), int(lengths.max())
-    return {
-        "input_ids": torch.randint(3, vocab_size, shape, generator=random),
-        "attention_mask": (torch.arange(shape[1]) < torch.from_numpy(lengths)[:, None]).long(),
-        "labels": torch.randint(classes, (len(lengths),), generator=random),
-    }
-
-
-def _train(model: nn.Module, optimizer: torch.optim.Optimizer, batches: Sequence[dict[str, torch.Tensor]]) -> None:
+def _train(
+    model: PreTrainedModel, optimizer: DenseAndRowAdam, most: float, batches: Sequence[dict[str, torch.Tensor]]
+) -> None:
     """A step on each batch."""
     for batch in batches:
-        optimizer.zero_grad(set_to_none=True)
+        optimizer.zero_grad()
         model(**batch).loss.backward()
+        clip_gradients(model, most)
         optimizer.step()
 
 

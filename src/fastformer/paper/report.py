@@ -14,6 +14,7 @@ from fastformer.surroundings.markdown import markdown_table
 from fastformer.surroundings.progress import how_many
 
 NONE = "–"
+MOST_ROWS = 100.0  # times as many: nobody has them, so how many more does not matter
 COSTS = {  # title -> entry and form; a table has those that one of its rows has
     "training": ("seconds", "{:,.0f} s"),
     "step": ("step_ms", "{:,.0f} ms"),
@@ -220,12 +221,13 @@ def needed(recipe: Recipe, needs: Mapping[str, Any], seeds: int) -> str:
     if seeds < 2:
         return "more seeds"
     told = [f"{how_many(needs['more_runs'], 'runs')} more of each"] if "more_runs" in needs else []
-    told += [f"{needs['more_rows']:,.1f} × the {recipe.scored} rows"] if "more_rows" in needs else []
+    if "more_rows" in needs:
+        told.append(f"more than {min(needs['more_rows'], MOST_ROWS):,.1f} × the {recipe.scored} rows")
     return " and ".join(told) or f"over {MOST_RUNS:,} runs"
 
 
 def _how_judged(recipe: Recipe, found: Sequence[Mapping[str, Any]]) -> str:
-    with_rows = [one["rows_std"] is not None for one in found]
+    with_rows = [one["rows_shared_std"] is not None for one in found]
     about_means = any("averaged" in one for one in found)
     usually = (
         " One that says *usually* or *many* is about their mean, and more than half must agree." if about_means else ""
