@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
@@ -17,10 +18,11 @@ from PIL import Image
 import fastformer.paper
 from fastformer.cli import main
 from fastformer.errors import UserError
-from fastformer.paper import reproduce
+from fastformer.paper import plots, reproduce
 from fastformer.paper.claims import called, compare
 from fastformer.paper.grid import read_answers
 from fastformer.paper.overview import write_overview
+from fastformer.paper.plots import plot_bars
 from fastformer.paper.recipes import NAMES, load_recipe
 from fastformer.paper.report import markdown
 from fastformer.paper.study import at
@@ -154,6 +156,22 @@ def test_figures_are_pictures(everything):
             assert picture.width > 400
             assert len(picture.convert("RGB").getcolors(1 << 20)) > 20
         assert f"({what}.png)" in (folder / f"{what}.md").read_text(encoding="utf-8")
+
+
+def test_a_bar_whose_runs_are_missing_is_a_dash(everything, tmp_path, monkeypatch):
+    _, reports, _ = everything
+    report = deepcopy(reports["figure-interaction"])
+    [variants] = (one["variants"] for one in report["datasets"].values())
+    for name, score in (("product", 70.0), ("add", 71.0), ("concat", 72.0)):
+        variants[name]["accuracy"] = {"mean": score, "std": 0.5, "all": [score]}
+    del variants["add"]["accuracy"]
+    drawn = []
+    monkeypatch.setattr(plots, "style", lambda axes, **given: drawn.append(axes))
+    plot_bars(report, {"accuracy": "Accuracy"}, tmp_path / "bars.png")
+    [axes] = drawn
+    assert [text.get_text() for text in axes.texts] == ["70.0", "–", "72.0"]
+    assert 60 < axes.get_ylim()[0] < 70  # a missing bar is not a score of zero
+    assert 72 < axes.get_ylim()[1] < 75
 
 
 def test_statistics_of_the_data(everything):

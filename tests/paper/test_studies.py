@@ -289,6 +289,16 @@ class TestConversion:
         assert (verdict["score"], verdict["seeds"]) == ("auc", 2)
         assert verdict["rows_own_std"] > 0
 
+    def test_rows_without_an_ad_or_a_label_are_left_out_and_counted(self, events, tmp_path):
+        rows = make_events(60, 0)
+        rows[3]["label"], rows[5]["ad"], rows[8]["label"] = None, None, float("nan")
+        shutil.copytree(events, tmp_path / "data")
+        write_jsonl(tmp_path / "data" / "test.jsonl", rows)
+        whole = replace(CONVERSION, rows={})
+        found = prepare(Dataset("things", None, str(tmp_path / "data")), Events(), whole, tmp_path, show=False)
+        assert found.about["rows"]["test"] == 57
+        assert found.about["says"] == ["3 rows were left out without an ad or a label."]
+
     def test_the_same_rows_are_drawn_and_other_files_are_other_data(self, events, tmp_path):
         dataset = Dataset("things", None, str(events))
         first, again, other = (

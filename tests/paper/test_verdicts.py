@@ -94,6 +94,17 @@ def test_what_seeds_share_is_never_below_zero():
     assert of_rows(drawn[:1], nothing[:1])["x"] == (pytest.approx(4 / 3), 0.0)  # one seed: nothing to tell apart by
 
 
+def test_draws_without_a_score_do_not_count():
+    random = np.random.default_rng(0)
+    sides = [[{score: random.normal(size=9) for score in ("auc", "f")} for _ in range(2)] for _ in range(2)]
+    expected = of_rows(*([{name: values[3:] for name, values in one.items()} for one in side] for side in sides))
+    sides[0][1]["auc"][:2] = np.nan
+    sides[1][0]["auc"][2] = np.nan
+    assert of_rows(*sides)["auc"] == pytest.approx(expected["auc"])
+    sides[0][0]["auc"] = np.full(9, np.nan)
+    assert list(of_rows(*sides)) == ["f"]
+
+
 @given(st.integers(1, 12), st.integers(0, 2**32 - 1))
 def test_both_shares_are_variances(seeds, seed):
     random = np.random.default_rng(seed)
@@ -193,3 +204,4 @@ class TestScoresOfRows:
         for weights in (np.ones(60, int), *drawn):
             expected = roc_auc_score(np.repeat(labels, weights), np.repeat(chances, weights))
             assert score(weights[None].astype(np.float32))["auc"][0] == pytest.approx(expected)
+        assert np.isnan(score(np.array([labels], np.float32))["auc"][0])  # converted ones alone: none, and no warning

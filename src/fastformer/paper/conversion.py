@@ -9,6 +9,7 @@ import numpy as np
 
 from fastformer.bench.conversion import BATCHES, ENOUGH_FOR_P99
 from fastformer.data.objects import read_objects
+from fastformer.data.values import is_nan
 from fastformer.errors import UserError
 from fastformer.paper.datasets import Dataset, Examples, Prepared, need_train_and_test
 from fastformer.paper.grid import Grid, Job, Measurement, Metrics
@@ -16,6 +17,7 @@ from fastformer.paper.report import cell
 from fastformer.paper.study import Entry, Study, spread
 from fastformer.paper.verdicts import Resampled
 from fastformer.surroundings.markdown import markdown_table
+from fastformer.surroundings.progress import how_many
 from fastformer.tasks.base import get_task
 from fastformer.tasks.conversion.simulate import builtin_objects
 
@@ -33,6 +35,7 @@ class Events(Examples):
     def __init__(self, text_column: str | None = None, label_column: str | None = None):
         super().__init__(text_column, label_column)
         self.labels: dict[str, set[bool]] = {}
+        self.left_out = 0
 
     def locate(self, dataset: Dataset) -> dict[str, str]:
         """Train, test and perhaps validation."""
@@ -45,16 +48,22 @@ class Events(Examples):
         return (record for _, record in read_objects(source, ["behaviors", "ad", "label"], ["time"]))
 
     def keep(self, split: str, example: dict[str, Any]) -> bool:
-        """All of them; both labels are needed."""
+        """Whether it has an ad and a label, as what is trained on and scored must. Both labels are needed."""
+        if any(example[name] is None or is_nan(example[name]) for name in ("ad", "label")):
+            self.left_out += 1
+            return False
         self.labels.setdefault(split, set()).add(example["label"] == 1)
         return True
 
     def finish(self, dataset: Dataset, sources: Mapping[str, str], written: Mapping[str, Path]) -> dict[str, Any]:
-        """Whether they are simulated."""
+        """Whether they are simulated, and how many do not count."""
         for split in ("train", "test"):
-            if len(self.labels[split]) < 2:
+            if len(self.labels.get(split, ())) < 2:
                 raise UserError(f"{sources[split]}: the {split} rows have one label only; AUC needs 0 and 1")
-        return {"says": ["They are simulated."] if dataset.source == "builtin" else []}
+        says = ["They are simulated."] if dataset.source == "builtin" else []
+        if self.left_out:
+            says.append(f"{how_many(self.left_out, 'rows', 'were')} left out without an ad or a label.")
+        return {"says": says}
 
 
 class Conversion(Study):
@@ -73,7 +82,8 @@ class Conversion(Study):
             sides = (np.where(side, weights, 0)[:, order] for side in (converted, ~converted))
             yes, no = (np.add.reduceat(side.astype(np.float64), starts, axis=1) for side in sides)
             below = np.cumsum(no, axis=1) - no / 2
-            return {"auc": (yes * below).sum(axis=1) / (yes.sum(axis=1) * no.sum(axis=1))}
+            with np.errstate(invalid="ignore"):  # a draw of one label only has no AUC
+                return {"auc": (yes * below).sum(axis=1) / (yes.sum(axis=1) * no.sum(axis=1))}
 
         return scores
 

@@ -27,7 +27,7 @@ from fastformer.surroundings.progress import progress_bar
 SPLITS = ("train", "validation", "test")
 _OTHER_NAMES = {"valid": "validation", "val": "validation", "dev": "validation"}
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
-_PREPARED = 1  # raise it when the same files give other examples: they are prepared again
+_PREPARED = 2  # raise it when the same files give other examples: they are prepared again
 
 
 @dataclass(frozen=True)

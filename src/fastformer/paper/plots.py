@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from fastformer.errors import extra
+from fastformer.paper.report import NONE, mean_of_seeds
 from fastformer.surroundings.plotting import COLORS, OURS, style
-
-NOTHING = {"mean": 0.0, "std": None}  # of a variant whose runs are missing
 
 
 def plot_bars(report: dict[str, Any], scores: dict[str, str], path: Path) -> None:
@@ -26,35 +25,36 @@ def plot_bars(report: dict[str, Any], scores: dict[str, str], path: Path) -> Non
     cut = False
     for row, (score, title) in zip(panels, scores.items(), strict=True):
         for axes, found in zip(row, datasets.values(), strict=True):
-            cut |= _panel(axes, [found["variants"][name].get(score, NOTHING) for name in names], colors)
+            cut |= _panel(axes, [found["variants"][name].get(score) for name in names], colors)
         row[0].set_ylabel(f"{title} (%)")
     for axes, dataset in zip(panels[0], datasets, strict=True):
         axes.set_title(dataset, fontsize=11)
     bars = panels[0][0].patches[: len(names)]
     figure.legend(bars, names, loc="outside lower center", ncols=min(3, len(names)), frameon=False, fontsize=9)
-    several = f"mean of {report['seeds']} seeds, whiskers are one standard deviation"
-    caption = f"{several if report['seeds'] > 1 else 'one seed'}; scale {report['scale']}"
+    mean = mean_of_seeds(report)
+    seeds = f"{mean}, whiskers are one standard deviation" if mean else "one seed"
+    caption = f"{seeds}; scale {report['scale']}"
     caption += "; axes do not start at zero" * cut
     figure.text(0.015, 0.955, report["title"], fontsize=13, fontweight="bold")
     figure.text(0.015, 0.925, caption, fontsize=8.5, color="#555555")
     figure.savefig(path, format="png")
 
 
-def _panel(axes: Any, spreads: list[dict[str, Any]], colors: list[str]) -> bool:
-    """Draw one panel; whether its axis begins above zero."""
-    heights = [one["mean"] for one in spreads]
-    deviations = [one["std"] or 0.0 for one in spreads]
-    axes.bar(range(len(heights)), heights, color=colors, width=0.7)
-    if any(deviations):
-        axes.errorbar(range(len(heights)), heights, deviations, fmt="none", ecolor="#333333", capsize=3, linewidth=1)
-    ends = list(zip(heights, deviations, strict=True))
-    low, high = min(mean - deviation for mean, deviation in ends), max(mean + deviation for mean, deviation in ends)
+def _panel(axes: Any, spreads: list[dict[str, Any] | None], colors: list[str]) -> bool:
+    """Draw one panel, with a dash in place of a bar whose runs are missing; whether its axis begins above zero."""
+    above = {"textcoords": "offset points", "ha": "center", "fontsize": 8}
+    ends = [(0.0, 0.0) if one is None else (one["mean"], one["std"] or 0.0) for one in spreads]
+    there = [end for end, one in zip(ends, spreads, strict=True) if one is not None] or ends
+    low, high = min(mean - deviation for mean, deviation in there), max(mean + deviation for mean, deviation in there)
     room = max(high - low, 1.0)
     bottom = max(0.0, low - 0.5 * room)
+    axes.bar(range(len(ends)), [mean for mean, _ in ends], color=colors, width=0.7)
+    for place, ((mean, deviation), one) in enumerate(zip(ends, spreads, strict=True)):
+        if deviation:
+            axes.errorbar(place, mean, deviation, fmt="none", ecolor="#333333", capsize=3, linewidth=1)
+        top = bottom if one is None else mean + deviation
+        axes.annotate(NONE if one is None else f"{mean:.1f}", (place, top), (0, 3), **above)
     axes.set_ylim(bottom, high + 0.25 * room)
-    above = {"textcoords": "offset points", "ha": "center", "fontsize": 8}
-    for place, (mean, deviation) in enumerate(ends):
-        axes.annotate(f"{mean:.1f}", (place, mean + deviation), (0, 3), **above)
     axes.set_xticks([])
     style(axes, grid="y")
     return bottom > 0

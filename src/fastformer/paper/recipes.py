@@ -114,11 +114,13 @@ class Variant:
     def run_name(self) -> str:
         """A name for files: the same wherever the same model is compared."""
         plain = {name: value for name, value in self.settings.items() if name != "model"}
-        kinds = [value for value in plain.values() if isinstance(value, str)]  # a mixer or a recommender
-        numbers = [(name, value) for name, value in plain.items() if not isinstance(value, str)]
-        others = [*numbers, *sorted(self.settings.get("model", {}).items())]
+        kinds = {name: value for name, value in plain.items() if name.endswith(("mixer", "recommender"))}
+        others = [
+            *(one for one in plain.items() if one[0] not in kinds),
+            *sorted(self.settings.get("model", {}).items()),
+        ]
         return ",".join(
-            [*dict.fromkeys(kinds or ["fastformer"]), *(f"{name}={value}".lower() for name, value in others)]
+            [*dict.fromkeys(kinds.values() or ["fastformer"]), *(f"{name}={value}".lower() for name, value in others)]
         )
 
 

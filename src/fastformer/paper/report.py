@@ -72,10 +72,8 @@ def markdown(recipe: Recipe, report: dict[str, Any]) -> str:
 
 def _introduction(recipe: Recipe, report: dict[str, Any]) -> str:
     """Reduction, what numbers are, from where the word vectors start, and what is missing."""
-    counts = sorted(count for dataset in report["datasets"].values() for count in _seed_counts(dataset).values())
-    least, most = (counts[0], counts[-1]) if counts else (report["seeds"],) * 2
-    told = f"{most}" if least == most else f"{least} to {most}"
-    seeds = f"mean of {told} seeds ± sample standard deviation" if most > 1 else "one seed"
+    mean = mean_of_seeds(report)
+    seeds = f"{mean} ± sample standard deviation" if mean else "one seed"
     start = (
         f"Word vectors start from GloVe (`{Path(report['glove']).name}`)."
         if report["glove"]
@@ -129,6 +127,14 @@ def _table(recipe: Recipe, dataset: dict[str, Any]) -> str:
             columns[title] = {name: cell(one.get(key), form) for name, one in variants.items()}
     rows = [[name, *(column[name] for column in columns.values())] for name in variants]
     return markdown_table([recipe.first_column, *columns], rows)
+
+
+def mean_of_seeds(report: Mapping[str, Any]) -> str | None:
+    """How many seeds the numbers are a mean of; None if each is of one."""
+    counts = sorted(count for dataset in report["datasets"].values() for count in _seed_counts(dataset).values())
+    least, most = (counts[0], counts[-1]) if counts else (report["seeds"],) * 2
+    told = f"{most}" if least == most else f"{least} to {most}"
+    return f"mean of {told} seeds" if most > 1 else None
 
 
 def _seed_counts(dataset: Mapping[str, Any]) -> dict[str, int]:

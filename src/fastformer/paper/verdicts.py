@@ -119,16 +119,23 @@ def mean_of_runs(runs: Sequence[Mapping[str, np.ndarray]]) -> Mapping[str, np.nd
 
 
 def of_rows(better: Sequence[Mapping[str, np.ndarray]], than: Sequence[Mapping[str, np.ndarray]]) -> dict[str, OfRows]:
-    """What these draws do to the differences between two methods, each with a run per seed, in the same order."""
+    """What these draws do to the differences between two methods, each with a run per seed, in the same order.
+
+    A draw that leaves a score undefined, as one without any converted row leaves AUC, does not count; if nearly all do,
+    nothing is known of that score.
+    """
     found = {}
     for name in better[0]:
         differences = np.stack([ours[name] - theirs[name] for ours, theirs in zip(better, than, strict=True)])
-        seeds = len(differences)
-        of_one, of_mean = (
-            float(one) for one in (differences.var(axis=1, ddof=1).mean(), differences.mean(axis=0).var(ddof=1))
-        )
-        shared = max(0.0, (seeds * of_mean - of_one) / (seeds - 1)) if seeds > 1 else of_mean  # the mean covariance
-        found[name] = OfRows(shared, of_one - shared)
+        differences = differences[:, np.isfinite(differences).all(axis=0)]
+        seeds, draws = differences.shape
+        if draws < 2:
+            continue
+        covariances = np.atleast_2d(np.cov(differences))
+        of_one = float(np.trace(covariances)) / seeds
+        of_two = (float(covariances.sum()) - of_one * seeds) / (seeds * (seeds - 1)) if seeds > 1 else of_one
+        shared = max(0.0, of_two)
+        found[name] = OfRows(shared, max(0.0, of_one - shared))
     return found
 
 
