@@ -100,8 +100,23 @@ def test_every_method_is_measured_once(sources, tmp_path, monkeypatch):
     monkeypatch.setattr(comparing, "measure", refuse)
     again = classifiers(*sources, tmp_path, **options)
     assert again["methods"] == result["methods"]
-    other = classifiers(*sources, tmp_path, **{**options, "rows": 50})
+    other = classifiers(*sources, tmp_path / "other", **{**options, "rows": 50})
     assert other["missing"] == dict.fromkeys(result["methods"], "measured again")
+
+
+def test_other_files_or_settings_do_not_overwrite(sources, tmp_path):
+    train, test = sources
+    options = {"methods": "commonest", "show_progress": False}
+    classifiers(train, test, tmp_path, **options)
+    kept = (tmp_path / "classifiers.json").read_bytes()
+    with pytest.raises(UserError, match="was measured with another train, test; give another --output"):
+        classifiers(test, train, tmp_path, **options)
+    with pytest.raises(UserError, match="was measured with another rows, label-column; give another --output"):
+        classifiers(train, test, tmp_path, rows=9, label_column="label", **options)
+    assert (tmp_path / "classifiers.json").read_bytes() == kept
+    (tmp_path / "classifiers.json").write_text("[]")
+    with pytest.raises(UserError, match="was not written by `bench classifiers`"):
+        classifiers(train, test, tmp_path, **options)
 
 
 def test_a_method_that_cannot_learn_ends_no_other(sources, tmp_path, monkeypatch):

@@ -102,6 +102,20 @@ def test_changed_files_and_other_threads_are_measured_again(data, tmp_path, coun
     assert len(count) == 10
 
 
+def test_a_set_that_is_not_there_now_is_kept_and_not_reported(data, tmp_path, count):
+    out = tmp_path / "out"
+    both = suite(data, out, **QUICK)
+    (data / "two").rename(tmp_path / "two")
+    one = suite(data, out, **QUICK)
+    assert list(one["sets"]) == list(one["summary"]["all"]["sets"]) == ["things"]
+    assert (out / "suite.md").read_text() == markdown(one)
+    kept = json.loads((out / "suite.json").read_text())
+    assert kept["sets"]["two"] == both["sets"]["two"]
+    (tmp_path / "two").rename(data / "two")
+    assert suite(data, out, **QUICK) == both
+    assert len(count) == 4
+
+
 def test_other_settings_do_not_overwrite(data, tmp_path, count):
     out = tmp_path / "out"
     suite(data, out, **QUICK)

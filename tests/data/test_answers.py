@@ -4,12 +4,15 @@ import csv
 import datetime
 import gzip
 import json
+import math
+from decimal import Decimal
 from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from fastformer.data import answers
 from fastformer.data.answers import check_ending, writing_answers
 from fastformer.data.keeping import Keep, carrying
 from fastformer.data.tables import read_texts_with_fields
@@ -63,6 +66,33 @@ def test_parquet_has_types_that_hold_all_rows(tmp_path):
     assert table["day"].to_pylist() == [day] * 3
     assert table["mixed"].to_pylist() == ["1", "one", "[1]"]
     assert table["more"].to_pylist() == [None, None, "\ufffd"]
+
+
+BIG = 2**63 - 1
+DAY = datetime.date(2026, 1, 31)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "written"),
+    [
+        (BIG, math.nan, [str(BIG), "NaN"]),
+        (BIG, 2.5, [str(BIG), "2.5"]),
+        (2**64 - 1, -1, [str(2**64 - 1), "-1"]),
+        (2**70, b"x", [str(2**70), "\"b'x'\""]),
+        (Decimal("1.5"), 2.5, ['"1.5"', "2.5"]),
+        (Decimal("1.5"), b"x", ['"1.5"', "\"b'x'\""]),
+        (DAY, 7, ['"2026-01-31"', "7"]),
+        (DAY, math.nan, ['"2026-01-31"', "NaN"]),
+        (("\ud83d", 1), b"x", ['["\ufffd", 1]', "\"b'x'\""]),
+        ([BIG], [math.nan], [f"[{BIG}]", "[NaN]"]),
+    ],
+)
+@pytest.mark.parametrize("rows_at_once", [1, 2])
+def test_parquet_has_text_where_no_type_holds_all_rows(tmp_path, monkeypatch, first, second, written, rows_at_once):
+    monkeypatch.setattr(answers, "ROWS_AT_ONCE", rows_at_once)
+    for values, expected in (([first, second], written), ([second, first], written[::-1])):
+        write(tmp_path / "a.parquet", *([{"mixed": value}] for value in values))
+        assert pq.read_table(tmp_path / "a.parquet")["mixed"].to_pylist() == expected
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet"])

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from fastformer.data import left_out
-from fastformer.data.tables import Row, read_rows
+from fastformer.data.keeping import Keep
+from fastformer.data.tables import Row, read_rows, read_texts_with_fields
 from fastformer.errors import UserError
 
 
@@ -95,7 +96,22 @@ class TestAmazon:
         path = self.file(tmp_path / "reviews.json.gz", [*good, *odd])
         for _ in range(2):
             assert list(read_rows(path)) == self.ROWS
-        assert said == [f"{path}: 3 of 6 lines left out (2 that hold no JSON object, 1 without text or rating)."]
+        assert said == [
+            f"{path}: 2 of 6 lines left out (2 that hold no JSON object).",
+            f"{path}: 1 of 4 rows left out (1 without a text).",
+        ]
+
+    def test_every_line_is_answered_where_no_ratings_are_read(self, tmp_path, said):
+        odd = [json.dumps(review(None, 2.0)), json.dumps(review(" ", 2.0)), "{broken"]
+        lines = [json.dumps(review("first", 5.0)), *odd, json.dumps({**review("last", 1.0), "vote": 3})]
+        path = self.file(tmp_path / "reviews.json.gz", [*lines, ""])
+        answered = list(read_rows(path, label_kind="none", every_row=True))
+        assert [row.text for row in answered] == ["first", "", "", "", "last"]
+        assert said == [f"{path}: 3 of 5 texts are missing and answered like an empty one."]
+        kept = [fields for fields, _ in read_texts_with_fields(path, Keep(everything=True))]
+        assert kept[0] == review("first", 5.0)
+        assert set(kept[3].values()) == {None}
+        assert kept[4] == {**review("last", 1.0), "vote": 3}
 
     def test_texts_alone_need_no_rating(self, tmp_path, said):
         records = [{name: value for name, value in one.items() if name != "overall"} for one in self.records()[1:]]
@@ -147,6 +163,10 @@ class TestImdb:
         write(folder / "train" / "pos" / "notes.txt", "not a review")
         assert len(list(read_rows(folder / "train"))) == 2
         assert said == [f"{folder / 'train'}: 1 of 3 files left out (1 not named ID_RATING.txt)."]
+
+    def test_reviews_may_be_utf16(self, folder):
+        (folder / "test" / "pos" / "11_10.txt").write_text("größer", encoding="utf-16")
+        assert list(read_rows(folder / "test"))[1] == Row("größer", "10")
 
     def test_a_folder_of_labels_stays_one(self, tmp_path):
         write(tmp_path / "pos" / "a.txt", "good")
@@ -203,6 +223,18 @@ class TestMind:
         monkeypatch.chdir(folder / "MINDsmall_train")
         assert next(read_rows("news.tsv", label_kind="none")).text == "A long body."
 
+    @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+    def test_news_and_bodies_may_have_a_unicode_mark(self, folder, encoding):
+        lines = "\n".join(self.LINES)
+        (folder / "MINDsmall_train" / "news.tsv").write_text(lines, encoding=encoding)
+        assert list(read_rows(folder)) == self.ROWS
+        write(folder / "bodies" / "N55528.txt", "").write_text("größer", encoding=encoding)
+        assert next(read_rows(folder)).text == "größer"
+
+    def test_a_mark_is_no_part_of_the_first_id_of_a_body_file(self, folder):
+        write(folder / "bodies.tsv", "\ufeffN55528\tA long body.\n")
+        assert next(read_rows(folder)).text == "A long body."
+
     def test_a_broken_body_file_names_its_line(self, folder):
         write(folder / "bodies.jsonl", '{"id": "N55528", "body": "x"}\n{"id": 3}\n')
         with pytest.raises(UserError, match=r"bodies\.jsonl, line 2"):
@@ -211,7 +243,16 @@ class TestMind:
     def test_odd_lines_are_left_out_and_counted(self, folder, said):
         path = write(folder / "news.tsv", "\n".join([*self.LINES, "N9\tsports\tbroken", news("N8", "", "x", "y")]))
         assert list(read_rows(path)) == self.ROWS
-        assert said == [f"{path}: 2 of 4 lines left out (1 without 8 fields, 1 without a category)."]
+        assert said == [
+            f"{path}: 1 of 4 lines left out (1 without 8 fields).",
+            f"{path}: 1 of 3 rows left out (1 without a label).",
+        ]
+
+    def test_a_news_without_a_category_has_a_text(self, folder, said):
+        path = write(folder / "news.tsv", "\n".join([news("N8", "", "x", ""), *self.LINES]))
+        texts = ["x", *(row.text for row in self.ROWS)]
+        assert [row.text for row in read_rows(path, label_kind="none")] == texts
+        assert not said
 
     def test_a_table_called_news_is_still_a_table(self, tmp_path):
         path = write(tmp_path / "news.tsv", "text\tlabel\na\tx\n")

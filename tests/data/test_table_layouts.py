@@ -6,6 +6,8 @@ import os
 import threading
 import zipfile
 
+import datasets
+import numpy as np
 import openpyxl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -172,6 +174,21 @@ def test_a_workbook_is_a_table(tmp_path, said):
     assert next(read_rows(path, header=False, text_column="1", label_kind="none")) == Row("text")
 
 
+@pytest.mark.parametrize("declared", ["A1", "A1:A2", "A1:Z999"])
+def test_rows_and_columns_that_a_sheet_does_not_declare_are_read(tmp_path, declared):
+    true = workbook(tmp_path / "true.xlsx", one=[Row._fields, ("x", "a"), ("y", "b"), ("z", "c")])
+    with zipfile.ZipFile(true) as source, zipfile.ZipFile(tmp_path / "a.xlsx", "w") as changed:
+        for name in source.namelist():
+            sheet = source.read(name).replace(b'<dimension ref="A1:B4"', f'<dimension ref="{declared}"'.encode())
+            changed.writestr(name, sheet)
+    assert list(read_rows(tmp_path / "a.xlsx")) == [Row("x", "a"), Row("y", "b"), Row("z", "c")]
+
+
+def test_a_first_row_without_a_label_has_its_column_all_the_same(tmp_path):
+    path = workbook(tmp_path / "a.xlsx", one=[("x",), ("y", "b")])
+    assert list(read_rows(path, header=False, text_column="1")) == [Row("y", "b")]
+
+
 def test_a_sheet_of_several_is_named(tmp_path):
     path = workbook(tmp_path / "a.xlsx", one=[Row._fields, ("x", "a")], two=[Row._fields, ("y", "b")])
     assert error_of(path) == f"{path}: has 2 sheets: one, two; name one, as in {path}:one"
@@ -241,6 +258,21 @@ def test_a_label_has_one_name_in_every_format(tmp_path):
 @pytest.mark.parametrize("label", ["007", "1.10", "1.", "+1", "1e3", "v1.0", "true", "nan", "Ⅷ", "½", "1_0"])
 def test_a_string_that_is_not_how_a_number_is_written_stays_what_it_is(label):
     assert label_of(label) == label
+
+
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
+def test_a_short_float_is_the_number_that_was_written(tmp_path, kind):
+    assert label_of(np.dtype(kind).type(4.1)) == "4.1"
+    column = pa.array(np.array([4.1, 3, np.nan], kind))
+    lists = pa.array([[4.1, 3], [], None], pa.list_(column.type))
+    table = pa.table({"text": ["a", "b", "c"], "label": column, "labels": lists})
+    pq.write_table(table, tmp_path / "a.parquet")
+    datasets.Dataset(table).save_to_disk(str(tmp_path / "saved"))
+    for source in (tmp_path / "a.parquet", tmp_path / "saved"):
+        assert [row.label for row in read_rows(source, label_column="label")] == ["4.1", "3"]
+        assert [row.label for row in read_rows(source, label_column="label", label_kind="number")] == [4.1, 3.0]
+        several = read_rows(source, label_column="labels", label_kind="multi")
+        assert [row.label for row in several] == [["4.1", "3"], [], []]
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False) | st.integers() | st.booleans())

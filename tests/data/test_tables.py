@@ -92,6 +92,12 @@ def test_a_folder_of_labels_is_read_in_sorted_order(tmp_path, capsys):
     assert "1 file (.txt) is in no LABEL/ folder and left out." in capsys.readouterr().err
 
 
+def test_texts_in_folders_may_be_utf16(tmp_path):
+    write(tmp_path / "pos" / "a.txt", "größer".encode("utf-16"))
+    write(tmp_path / "pos" / "b.txt", b"\xef\xbb\xbfB")
+    assert list(read_rows(tmp_path)) == [Row("größer", "pos"), Row("B", "pos")]
+
+
 def test_standard_input_is_read_in_the_format_named(monkeypatch):
     for format, data in {"lines": "a\nb\n", "csv": "text\na\nb\n", "jsonl": '{"text": "a"}\n{"text": "b"}\n'}.items():
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data.encode())))
@@ -131,9 +137,9 @@ def test_one_label_is_a_string_whatever_its_type_was(tmp_path):
 
 
 def test_several_labels_are_a_list_or_joined_by_a_bar(tmp_path):
-    values = [["a", 2], [], "a|b", "a | b", "a", "", 7, ["a", "a"]]
+    values = [["a", 2], [], "a|b", "a | b", "a", "", 7, ["a", "a"], "a|", " |a", "|"]
     path = write(tmp_path / "a.jsonl", "".join(json.dumps({"text": "x", "labels": value}) + "\n" for value in values))
-    expected = [["a", "2"], [], ["a", "b"], ["a", "b"], ["a"], [], ["7"], ["a"]]
+    expected = [["a", "2"], [], ["a", "b"], ["a", "b"], ["a"], [], ["7"], ["a"], ["a"], ["a"], []]
     assert [row.label for row in read_rows(path, label_kind="multi")] == expected
     path = write(tmp_path / "a.csv", "text,label\nx,a|b\ny,\n")
     assert list(read_rows(path, label_kind="multi")) == [Row("x", ["a", "b"]), Row("y", [])]

@@ -319,6 +319,22 @@ def test_the_decoder_follows_the_switches(norm):
     assert model.generate(**source(), max_new_tokens=70, min_new_tokens=70).shape == (3, 71)
 
 
+@pytest.mark.parametrize("model_class", [FastformerForCausalLM, FastformerForConditionalGeneration])
+def test_the_decoder_has_a_final_norm_only_if_it_shall(model_class):
+    name = "fastformer" if model_class is FastformerForCausalLM else "decoder"
+    decoders = [getattr(build(model_class, norm="pre", final_norm=wanted), name) for wanted in (True, False)]
+    assert [type(one.final_norm) for one in decoders] == [torch.nn.LayerNorm, torch.nn.Identity]
+
+
+def test_an_encoder_that_reads_neighbours_leaves_the_decoder_blind_to_the_future():
+    model = build(neighbor_size=6, decoder_layers=1)
+    assert model.decoder.config.neighbor_size == 0
+    ids = torch.tensor([[5, 6, 7, 8]])
+    other = torch.tensor([[5, 6, 7, 9]])
+    logits = [model(**source(), decoder_input_ids=one.expand(3, -1)).logits for one in (ids, other)]
+    torch.testing.assert_close(logits[0][:, :3], logits[1][:, :3])
+
+
 def test_the_decoder_has_positions_of_its_own(tmp_path):
     model = build(position_embedding_type="learned", max_position_embeddings=9, decoder_positions=4)
     tables = [one.embeddings.position_embeddings.num_embeddings for one in (model.fastformer, model.decoder)]
@@ -409,6 +425,10 @@ def test_it_learns_to_repeat_its_source(mixer):
 def test_mistakes_say_what_to_do():
     with pytest.raises(ValueError, match="bigram_buckets"):
         build(FastformerForCausalLM, bigram_buckets=10)
+    with pytest.raises(ValueError, match="neighbor_size: a decoder sees one word at a time"):
+        build(FastformerForCausalLM, neighbor_size=10)
+    with pytest.raises(ValueError, match="neighbor_size=10 reads the next token too"):
+        build(FastformerModel, neighbor_size=10, causal=True)
     for model_class in (FastformerForCausalLM, FastformerForConditionalGeneration):
         with pytest.raises(ValueError, match="token_dropout"):
             build(model_class, token_dropout=0.1)

@@ -253,6 +253,33 @@ def test_places_that_will_not_do(run, source, output, tmp_path):
     assert not output.exists()
 
 
+@pytest.mark.parametrize("name", ["manifest.jsonl", "manifest.txt", "manifest.json", "manifest.jsonl.gz"])
+def test_no_answers_take_the_place_of_the_manifest(source, output, name):
+    (source / name).write_text('{"text": "a cat"}\n')
+    with pytest.raises(UserError, match=f"{name}: answers to it would be called manifest.jsonl") as caught:
+        find_shards("predict", source, output)
+    assert "\n" not in str(caught.value)
+    (source / name).rename(source / "lang=en" / name)  # there it is in nobody's way
+    assert len(find_shards("predict", source, output)) == 6
+
+
+NAMES = {"no UTF-8": os.fsdecode(b"a\xff.jsonl"), "an end of line": "a\u2028b.jsonl", "a chain": "a::b.jsonl"}
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+def test_files_may_have_any_name(run, tmp_path, output, name):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / name).write_text('{"text": "a cat and a dog"}\n')
+    assert score_files("predict", run, tmp_path / "in", output, **here).before == 0
+    assert list(contents(output)) == [name]
+    assert [entry["input"] for entry in lines(output)[1:]] == [name]
+    assert score_files("predict", run, tmp_path / "in", output, **here).before == 1
+    (output / "manifest.jsonl").write_text(  # as earlier versions wrote what UTF-8 has
+        "".join(json.dumps(line, ensure_ascii="\udcff" in name) + "\n" for line in lines(output)), encoding="utf-8"
+    )
+    assert score_files("predict", run, tmp_path / "in", output, **here).before == 1
+
+
 def test_when_files_are_many(source, output, tmp_path):
     table = str(source / "part-0.csv")
     assert are_many(source, output)

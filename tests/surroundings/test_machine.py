@@ -103,6 +103,14 @@ def test_a_forked_process_has_threads_of_its_own(four_threads):
     assert os.waitpid(child, 0)[1] == 0
 
 
+def test_where_proc_does_not_tell_the_peak_the_system_is_asked(tmp_path, monkeypatch):
+    pytest.importorskip("resource")
+    (tmp_path / "status").write_text("Name:\tpython\nVmRSS:\t    1000 kB\n", encoding="ascii")  # as gVisor has it
+    monkeypatch.setattr(machine, "_PROC", tmp_path)
+    assert machine.resident_memory() == 1_024_000
+    assert machine.peak_memory() > 10_000_000
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux forgets a peak")
 def test_a_training_does_not_report_the_peak_of_the_one_before(tmp_path):
     machine.tune()

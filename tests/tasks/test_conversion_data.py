@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from datetime import date
 
 import numpy as np
 import pyarrow as pa
@@ -73,6 +74,11 @@ class TestReading:
         rows = [{"behaviors": [], "ad": "x", "label": 0, "time": time} for time in ("2026-01-31", "2026-01-31T00:01")]
         first, second = EventSource(write_jsonl(tmp_path / "rows.jsonl", rows), Columns())
         assert second.time - first.time == 60
+
+    def test_a_date_without_a_time_is_its_midnight(self):
+        rows = [{"behaviors": [], "ad": "x", "label": 0, "time": time} for time in (date(2026, 1, 31), "2026-01-31")]
+        first, second = EventSource(rows, Columns())
+        assert first.time == second.time
 
 
 class TestSideFeatures:

@@ -43,7 +43,7 @@ def change(path, fields, value):
         ("run.json", "settings.max_length", "long", 'run.json: settings.max_length is "long", not a whole number'),
         ("run.json", "settings.max_length", 10**400, "run.json: settings.max_length is 1000.*at most 1,000,000"),
         ("run.json", "settings.training", None, "run.json: settings.training is null"),
-        ("run.json", "settings.training.betas", [1], "settings.training.betas is a list, not such a list"),
+        ("run.json", "settings.training.betas", [1], r"settings.training.betas is a list, not \[a finite number, "),
         ("run.json", "settings.training.batch_size", 0, "settings.training.batch_size is 0; give at least 1"),
         ("run.json", "data.strict", "yes", 'data.strict is "yes", not true or false'),
         ("run.json", "label_kind", "odd", "label_kind is \"odd\", not 'single' or 'multi' or 'number'"),

@@ -311,6 +311,48 @@ def test_labels_are_written_as_files_have_them(data, tmp_path):
     assert TextClassifier.load(tmp_path / "run").predict(texts).tolist() == model.predict(texts).tolist()
 
 
+def test_labels_of_any_type_are_scored(data, tmp_path):
+    """A run that was trained on a file has strings for classes, also where labels are numbers."""
+    texts, stars = data[0][:60], [{"animal": 1, "food": 5, "tool": 3}[label] for label in data[1][:60]]
+    source = write_csv(tmp_path / "a.csv", list(zip(texts, stars, strict=True)))
+    train("classification", source, output=tmp_path / "run", epochs=1, preset="encoder", show_progress=False)
+    model = TextClassifier.load(tmp_path / "run")
+    assert model.classes_.tolist() == ["1", "3", "5"]
+    right = [int(ours) == theirs for ours, theirs in zip(model.predict(texts), stars, strict=True)]
+    assert any(right)
+    for labels in (stars, [float(star) for star in stars], [str(star) for star in stars], np.array(stars)):
+        assert model.score(texts, labels) == np.mean(right)
+    several = TextClassifier(epochs=1, preset="encoder").fit(texts, [[str(star)] for star in stars])
+    of_lists = several.score(texts, [[str(star)] for star in stars])
+    assert of_lists > 0
+    assert several.score(texts, [[star] for star in stars]) == of_lists
+    assert several.score(texts, [f"{star}|{star}" for star in stars]) == of_lists  # as a file has them
+    with pytest.raises(ValueError, match="a matrix, but the model has learned lists"):
+        several.score(texts, np.eye(3)[np.zeros(len(texts), dtype=int)])
+
+
+def test_a_model_of_a_matrix_is_scored_on_lists_too(data):
+    texts = data[0][:80]
+    frame = pd.DataFrame({"cat": ["cat" in text for text in texts], "the": ["the" in text for text in texts]})
+    model = TextClassifier(epochs=2, preset="encoder").fit(texts, frame.astype(int))
+    assert model.score(texts, frame.astype(int)) > 0
+    assert model.score(texts, indicators(frame.astype(int)).labels()) == model.score(texts, frame.astype(int))
+    assert (
+        model.score(texts, frame[["the", "cat"]]) == model.score(texts, frame) == model.score(texts, frame.to_numpy())
+    )
+    with pytest.raises(ValueError, match=r"the columns are not those that the model has learned \(cat, the\)"):
+        model.score(texts, frame.rename(columns={"the": "a"}))
+
+
+def test_a_model_with_numbers_of_numpy_is_saved(data, tmp_path):
+    settings = {"epochs": np.arange(1, 2)[0], "max_length": np.int64(32), "verbose": np.bool_(False)}
+    model = TextClassifier(preset="encoder", learning_rate=np.float32(0.001), **settings)
+    model.fit(data[0][:60], data[1][:60]).save(tmp_path / "run")
+    loaded = TextClassifier.load(tmp_path / "run")
+    assert loaded.get_params() == model.get_params()
+    assert type(loaded.epochs) is int
+
+
 def test_an_indicator_matrix_goes_in_and_comes_out(data, tmp_path):
     texts = data[0][:80]
     matrix = np.array([["cat" in text, "the" in text, False] for text in texts]).astype(int)

@@ -179,6 +179,18 @@ def test_the_text_around_a_blank_is_encoded_as_a_whole_text_is(run, marked):
     assert filler.tokenizer.convert_ids_to_tokens(filler._encode("[MASK]")) == [*start, "[MASK]", *end]
 
 
+def test_a_word_that_is_several_tokens_has_the_chance_of_the_likeliest(run, monkeypatch):
+    """With byte pairs "cat" is a token with the space before it and one without, and a space alone is no word."""
+    filler = load(open_run(run))
+    expected = filler.fill("a red [MASK] .", top=6)[0]
+    best, second, third, *_ = expected
+    plain = filler.tokenizer.decode
+    alike = {second: f" {best}", third: " "}
+    monkeypatch.setattr(filler.tokenizer, "decode", lambda ids: alike.get(plain(ids), plain(ids)))
+    found = filler.fill("a red [MASK] .", top=4)[0]
+    assert found == {word: chance for word, chance in expected.items() if word not in (second, third)}
+
+
 def test_transformers_fills_blanks_too(run):
     guesses = pipeline("fill-mask", model=str(run))("a red [MASK] .")
     assert {guess["token_str"] for guess in guesses[:4]} == set(ANIMALS)

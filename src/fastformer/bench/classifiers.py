@@ -1,6 +1,5 @@
 """The default classifier against what people use on a CPU: quality, time to train, time to predict."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from fastformer.bench.comparing import (
     choose_methods,
     compare,
     drawn,
+    measured_before,
     notes,
     number,
     ours,
@@ -59,13 +59,14 @@ def classifiers(
     """
     folder = result_folder(output)
     columns: dict[str, Any] = {"text_column": text_column, "label_column": label_column}
+    settings = {"train": train, "test": test, "rows": rows, "merge": list(merge), "seed": seed, **columns}
+    before = measured_before(folder / _FILE, settings, "methods")
     groups = _groups(merge)
     training, testing = (
         [Row(row.text, groups.get(str(row.label), row.label)) for row in read_rows(source, **columns, split=split)]
         for source, split in ((train, "train"), (test, "test"))
     )
     training = drawn(training, rows, seed)
-    settings = {"train": train, "test": test, "rows": rows, "merge": list(merge), "seed": seed, **columns}
     chosen, missing = choose_methods(_ours(init, seed), methods)
     with measuring(threads) as used:
         # What a measurement depends on besides: a changed file, another number of threads.
@@ -75,7 +76,7 @@ def classifiers(
             "machine": describe_machine(used),
             "rows": {"train": len(training), "test": len(testing)},
             "classes": len({row.label for row in training}),
-            "methods": still_true(_measured_before(folder / _FILE, settings), given),
+            "methods": still_true(before, given),
             "missing": missing,
         }
 
@@ -115,14 +116,6 @@ def _pair(given: str, option: str) -> tuple[str, str]:
 def _groups(merge: Sequence[str]) -> dict[str, str]:
     pairs = (_pair(given, "--merge") for given in merge)
     return {label.strip(): name for name, labels in pairs for label in labels.split(",")}
-
-
-def _measured_before(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    try:
-        before = json.loads(path.read_text(encoding="utf-8"))
-        return before["methods"] if before["settings"] == settings else {}
-    except (OSError, ValueError, KeyError):
-        return {}
 
 
 def markdown(result: dict[str, Any]) -> str:

@@ -60,6 +60,27 @@ def drawn(rows: list[Row], count: int | None, seed: int) -> list[Row]:
     return [rows[index] for index in np.random.default_rng(seed).permutation(len(rows))[:count]]
 
 
+def measured_before(path: Path, settings: dict[str, Any], what: str) -> dict[str, Any]:
+    """`what` an earlier result has. One with other settings is not overwritten: it may have taken hours.
+
+    The file is called like the command that writes it.
+    """
+    if not path.exists():
+        return {}
+    try:
+        before = json.loads(path.read_text(encoding="utf-8"))
+        other = [name for name, value in settings.items() if before["settings"][name] != value]
+        found = before[what]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(
+            f"{path}: was not written by `bench {path.stem}`; move it away, or give another --output"
+        ) from None
+    if other:
+        listed = ", ".join(name.replace("_", "-") for name in other)
+        raise UserError(f"{path}: was measured with another {listed}; give another --output")
+    return found
+
+
 def still_true(measured: dict[str, dict], given: dict[str, Any]) -> dict[str, dict]:
     """The earlier measurements, by name, that had the same files and the same number of threads."""
     return {name: entry for name, entry in measured.items() if given.items() <= entry.get("given", {}).items()}

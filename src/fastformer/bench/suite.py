@@ -3,7 +3,6 @@
 `DIR/NAME/train.*` and `DIR/NAME/test.*` are a set. Test files score and decide nothing.
 """
 
-import json
 import os
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,6 +13,7 @@ from fastformer.bench.comparing import (
     choose_methods,
     compare,
     drawn,
+    measured_before,
     ours,
     pending,
     still_true,
@@ -50,7 +50,8 @@ def suite(
     Args:
         data: folder of sets.
         output: folder for suite.json, written after each measurement, suite.md and suite.png. What is measured there
-            with the same settings, files and threads is not measured again.
+            with the same settings, files and threads is not measured again; what is measured there of sets that are
+            not in `data` any more stays in suite.json.
         rows: numbers of training rows, drawn by `seed`, with commas between them; `all` is one of them. A set with
             fewer rows is left out there.
         test_rows: score on at most this many test rows, drawn by `seed`.
@@ -60,7 +61,7 @@ def suite(
         threads: threads of torch and of fastText.
         show_progress: say what is measured.
 
-    Returns what suite.json holds. Ctrl-C raises `Interrupted`; files hold all that was measured.
+    Returns what suite.json holds of the sets in `data`. Ctrl-C raises `Interrupted`; files hold all that was measured.
     """
     sizes = _sizes(rows)
     columns = {"text_column": text_column, "label_column": label_column}
@@ -68,7 +69,8 @@ def suite(
     files = _find_sets(Path(data))
     folder = result_folder(output)
     settings = {"data": os.path.realpath(data), "test_rows": test_rows, "seed": seed, **columns}
-    before = _measured_before(folder / _FILE, settings)
+    before = measured_before(folder / _FILE, settings, "sets")
+    absent = {name: parts for name, parts in before.items() if name not in files}
     with measuring(threads) as used:
         sets = [_Set.read(name, *pair, columns, used) for name, pair in files.items()]
         parts = [
@@ -93,16 +95,16 @@ def suite(
 
         def save() -> None:
             progress.done += 1
-            write_json_aside(folder / _FILE, result | {"summary": summary(result["sets"])})
+            _write(folder, result, absent)
 
         try:
             for part in parts:
                 tell = partial(progress.tell, part)
                 compare(chosen, part.train, part.test, part.found, part.given, tell, save)
         except KeyboardInterrupt:
-            _report(folder, result)
+            _report(folder, result, absent)
             raise Interrupted(f"stopped; what is measured is in {folder}, and the same command continues") from None
-        return _report(folder, result)
+        return _report(folder, result, absent)
 
 
 @dataclass
@@ -200,22 +202,6 @@ def _only_file(folder: Path, role: str) -> Path | None:
     return found[0] if found else None
 
 
-def _measured_before(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    """The sets of an earlier result. One with other settings is not overwritten: it may have taken hours."""
-    if not path.exists():
-        return {}
-    try:
-        before = json.loads(path.read_text(encoding="utf-8"))
-        other = [name for name, value in settings.items() if before["settings"][name] != value]
-        sets = before["sets"]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(f"{path}: was not written by `bench suite`; move it away, or give another --output") from None
-    if other:
-        listed = ", ".join(name.replace("_", "-") for name in other)
-        raise UserError(f"{path}: was measured with another {listed}; give another --output")
-    return sets
-
-
 def _kept(before: dict[str, Any], sets: list[_Set]) -> dict[str, Any]:
     """What was measured before on files that are still the same, by set and size; other methods and sizes included."""
     kept: dict[str, Any] = {}
@@ -228,10 +214,16 @@ def _kept(before: dict[str, Any], sets: list[_Set]) -> dict[str, Any]:
     return kept
 
 
-def _report(folder: Path, result: dict[str, Any]) -> dict[str, Any]:
-    """Write all three files; without any measurement there is nothing to draw."""
+def _write(folder: Path, result: dict[str, Any], absent: dict[str, Any]) -> dict[str, Any]:
+    """Write suite.json, which keeps the sets that are absent now; give the result with its summary, without them."""
     result = result | {"summary": summary(result["sets"])}
-    write_json_aside(folder / _FILE, result)
+    write_json_aside(folder / _FILE, result | {"sets": absent | result["sets"]})
+    return result
+
+
+def _report(folder: Path, result: dict[str, Any], absent: dict[str, Any]) -> dict[str, Any]:
+    """Write all three files; without any measurement there is nothing to draw."""
+    result = _write(folder, result, absent)
     with writing_text(folder / "suite.md") as file:
         file.write(markdown(result))
     if result["summary"]:

@@ -11,6 +11,7 @@ import pickle
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from numbers import Number
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,6 +25,7 @@ Write = Callable[[list[Answer]], None]
 LINES = (".jsonl", ".ndjson", ".json", ".txt")
 TABLES = (".csv", ".parquet")
 ROWS_AT_ONCE = 8192  # of Parquet, in memory and in a group
+_UNFIT = (TypeError, ValueError, OverflowError, NotImplementedError)  # Arrow's own mistakes about values are among them
 
 
 def check_ending(path: str | Path) -> None:
@@ -98,11 +100,15 @@ def _write_parquet(path: Path, columns: list[str], rows: IO[bytes]) -> None:
     for block in _blocks(rows):
         for column in columns:
             kinds[column] = _common(kinds[column], [_flat(answer.get(column)) for answer in block])
+    for block in _blocks(rows):  # before the first row is written, for a type may not hold all: floats no large integer
+        for column in columns:
+            if not _holds(kinds[column], [_flat(answer.get(column)) for answer in block]):
+                kinds[column] = pa.string()
     schema = pa.schema([(whole_characters(column), kinds[column]) for column in columns])
     with pq.ParquetWriter(path, schema) as writer:
         for block in _blocks(rows):
             flat = {column: [_flat(answer.get(column)) for answer in block] for column in columns}
-            arrays = [pa.array(_as(kinds[column], values), kinds[column]) for column, values in flat.items()]
+            arrays = [_array(kinds[column], values) for column, values in flat.items()]
             writer.write_table(pa.table(arrays, schema=schema))
 
 
@@ -111,19 +117,31 @@ def _common(kind: Any, values: list[Any]) -> Any:
     import pyarrow as pa
 
     try:
-        schemas = [pa.schema([("", one)]) for one in (kind, pa.array(values).type)]
+        own = pa.array(values).type
+        if pa.types.is_temporal(own) and any(isinstance(value, Number) for value in values):
+            return pa.string()  # Arrow would read 7 beside a date as the eighth day of 1970
+        schemas = [pa.schema([("", one)]) for one in (kind, own)]
         return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
-    except (pa.ArrowException, OverflowError):
+    except _UNFIT:
         return pa.string()
 
 
-def _as(kind: Any, values: list[Any]) -> list[Any]:
-    """The values of a column of this type."""
+def _holds(kind: Any, values: list[Any]) -> bool:
+    """Whether a column of this type can have these values."""
+    try:
+        _array(kind, values)
+    except _UNFIT:
+        return False
+    return True
+
+
+def _array(kind: Any, values: list[Any]) -> Any:
+    """Values as a column of this type."""
     import pyarrow as pa
 
-    if kind != pa.string():
-        return values
-    return [value if value is None or isinstance(value, str) else _json(value) for value in values]
+    if kind == pa.string():
+        values = [value if value is None or isinstance(value, str) else _json(value) for value in values]
+    return pa.array(values, kind)
 
 
 def _flat(value: Any) -> Any:
@@ -132,7 +150,7 @@ def _flat(value: Any) -> Any:
         isinstance(value, list | tuple) and any(isinstance(one, dict | list | tuple) for one in value)
     ):
         value = _json(value)
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [whole_characters(one) if isinstance(one, str) else one for one in value]
     return whole_characters(value) if isinstance(value, str) else value
 

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fastformer.data.columns import numbered_columns
 from fastformer.data.keeping import KeepingColumns
 from fastformer.data.left_out import say_once
@@ -31,7 +33,7 @@ from fastformer.data.opening import (
 )
 from fastformer.data.separated import read_fields
 from fastformer.data.standard_input import Bytes
-from fastformer.data.values import kind_of, label_of, whole_characters
+from fastformer.data.values import as_written, kind_of, label_of, whole_characters
 from fastformer.errors import UserError, extra
 from fastformer.surroundings.progress import how_many
 
@@ -42,6 +44,8 @@ FASTTEXT_LABEL = "__label__"
 _ARRAY_START = re.compile(r"\s*\[\s*")
 _ARRAY_COMMA = re.compile(r"\s*,?\s*")
 _BATCH = 64  # rows of Parquet and `datasets` in memory at a time: each may be megabytes
+
+_SHORT_FLOATS: dict[str, type[np.floating[Any]]] = {"halffloat": np.float16, "float": np.float32}  # by Arrow's names
 
 
 def read_file(name: str, layout: Layout, choose: Choose, with_label: bool) -> Iterator[Record]:
@@ -99,7 +103,7 @@ def read_folder(folder: Path) -> Iterator[Record]:
     for label in sorted(path for path in folder.iterdir() if path.is_dir()):
         for path in sorted(label.glob("*.txt")):
             found = True
-            with open(path, "rb") as file:
+            with opened(str(path)) as file:
                 text = "".join(decode(file, str(path)))
             yield str(path), text, label.name
     if not found and loose:
@@ -155,12 +159,15 @@ def _read_workbook(file: Any, name: str, layout: Layout, choose: Choose) -> Iter
     sheet = book[layout.sheet or sheets[0]]
     if not hasattr(sheet, "iter_rows"):
         raise UserError(f"{name}: the sheet {sheet.title!r} is a chart; name another, as in {name}:SHEET")
+    width = sheet.max_column or 0
+    sheet.reset_dimensions()  # some programs declare fewer rows and columns than there are: read all
     numbered = enumerate(sheet.iter_rows(values_only=True), 1)
     rows: Iterator[tuple[int, Any]] = ((number, row) for number, row in numbered if any(map(_filled, row)))
     number, first = next(rows, (0, ()))
     if not first:
         raise UserError(f"{name}: the sheet {sheet.title!r} is empty; give one with at least one example")
     columns = ["" if cell is None else str(cell).strip() for cell in first]
+    columns += [""] * (width - len(columns))  # a first row may be shorter than others
     if not layout.header:
         columns = numbered_columns(columns, f"{name}, row {number}")
         rows = itertools.chain([(number, first)], rows)
@@ -350,20 +357,24 @@ def _distinct(chosen: tuple[str | None, ...]) -> list[str]:
 
 
 def _number_rows(name: str, batches: Iterator[dict], chosen: tuple[str | None, ...], schema: Any) -> Iterator[Record]:
-    """The rows of column batches, with the class numbers of `datasets` turned into their names."""
+    """The rows of column batches; class numbers of `datasets` become their names, and 4.1 in 32 bits becomes 4.1."""
     *texts, label = chosen
     names: list[str] = []
+    kind = None if label is None else schema.field(label).type
+    short = _SHORT_FLOATS.get(str(getattr(kind, "value_type", kind)))  # of a list: what it is a list of
     if label is not None and b"huggingface" in (schema.metadata or {}):
         with extra("hub"):
             from datasets import ClassLabel, Features
 
         feature = Features.from_arrow_schema(schema)[label]
-        feature = getattr(feature, "feature", feature)  # of a list: what it is a list of
+        feature = getattr(feature, "feature", feature)  # of a list, too
         names = feature.names if isinstance(feature, ClassLabel) else []
 
     def named(value: Any) -> Any:
         if isinstance(value, list):
             return [named(item) for item in value]
+        if short is not None:
+            return None if value is None else as_written(short(value))
         return names[value] if isinstance(value, int) and 0 <= value < len(names) else None
 
     number = 0
@@ -371,7 +382,7 @@ def _number_rows(name: str, batches: Iterator[dict], chosen: tuple[str | None, .
         labels = itertools.repeat(None) if label is None else batch[label]
         for *row, one_label in zip(*(batch[text] for text in texts), labels, strict=False):
             number += 1
-            yield f"{name}, row {number}", *row, named(one_label) if names else one_label
+            yield f"{name}, row {number}", *row, named(one_label) if names or short else one_label
 
 
 # ---- words of errors -------------------------------------------------------------------------------------------------

@@ -8,14 +8,24 @@ from typing import Any
 
 import numpy as np
 
+from fastformer.errors import UserError
+
 
 def as_records(source: Any) -> Any:
-    """A data frame (pandas, polars, Arrow) as a list of dictionaries, one per row; anything else as it is."""
+    """A data frame (pandas, polars, Arrow) as a list of dictionaries, one per row; anything else as it is.
+
+    Columns that have numbers for names are called as they are written: 0 is "0".
+    """
     if not _is_frame(source):
         return source
+    names = list(map(str, _names(source)))
+    if len(set(names)) < len(names):
+        twice = max(names, key=names.count)
+        raise UserError(f"the data frame has several columns called {twice!r}; rename all but one")
     for method, arguments in (("to_dicts", ()), ("to_pylist", ()), ("to_dict", ("records",))):
         if hasattr(source, method):
-            return getattr(source, method)(*arguments)
+            records = getattr(source, method)(*arguments)
+            return [{str(name): value for name, value in record.items()} for record in records]
     return source
 
 
@@ -26,8 +36,7 @@ def only_column(values: Any, what: str) -> Any:
         if len(names) != 1:
             listed = ", ".join(map(str, names[:10]))
             raise ValueError(f"{what}: a data frame with {len(names)} columns ({listed}); give one, as in df['text']")
-        records = as_records(values)
-        return [record[names[0]] for record in records]
+        return [value for record in as_records(values) for value in record.values()]
     if getattr(values, "ndim", 1) == 1:
         return values
     if values.ndim == 2 and values.shape[1] == 1:
@@ -45,6 +54,16 @@ class Indicators:
     def labels(self) -> list[list[Any]]:
         """The labels of each text."""
         return [[self.names[place] for place in np.flatnonzero(row)] for row in self.cells]
+
+    def ordered(self, names: list[Any]) -> np.ndarray:
+        """The cells with the columns in the order of `names`; a matrix whose columns have no names has it already."""
+        own = list(map(str, self.names))
+        if sorted(own) == sorted(map(str, names)):
+            return self.cells[:, [own.index(str(name)) for name in names]]
+        if self.names != list(range(len(names))):
+            listed = ", ".join(map(str, names[:10]))
+            raise ValueError(f"labels: the columns are not those that the model has learned ({listed})")
+        return self.cells
 
 
 def indicators(labels: Any) -> Indicators | None:

@@ -8,10 +8,10 @@ from fastformer.errors import UserError
 def hold_out(
     count: int, seed: int, *, most: int, groups: np.ndarray | None = None, few: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows to train and to validate on, each in their order: a tenth validates, at most `most`.
+    """Rows to train and to validate on, each in their order: a tenth validates, or `most` if that is fewer.
 
-    Of fewer than `few` rows it is a tenth of `few`, but not more than three tenths of them. If rows are of `groups`
-    (classes), each group gives its share.
+    But it is at least a tenth of `few`, or three tenths of the rows if that is fewer. If rows are of `groups`
+    (classes), each group gives its share, rounded to whole rows: their sum may be more than `most`.
     """
     if count < 2:
         raise UserError("one row leaves nothing to validate on; give more rows, or other data to --validation")

@@ -15,7 +15,8 @@ MIND's `text` is title and abstract. News bodies are not part of MIND and are cr
 beside news.tsv or in the folder above, as bodies.jsonl ({"id": …, "body": …}), as bodies.tsv (id, tab, body) or as
 bodies/ID.txt, `text` is the body, and title and abstract only for the news that have none.
 
-What does not fit the layout is left out, counted, and reported in one line.
+What does not fit the layout is left out, counted, and reported in one line; but where no labels are read, each line of
+Amazon's is a row, so that rows are counted like lines.
 """
 
 import ast
@@ -31,8 +32,7 @@ from typing import Any
 from fastformer.data.columns import WholeTexts
 from fastformer.data.formats import Choose, Record, picker
 from fastformer.data.left_out import LeftOut, say_once
-from fastformer.data.opening import decode, opened
-from fastformer.data.values import is_missing
+from fastformer.data.opening import BOM, decode, opened
 from fastformer.errors import UserError
 from fastformer.surroundings.files import digest
 from fastformer.surroundings.progress import how_many
@@ -45,7 +45,7 @@ _NEWS_FIELDS = 8
 _SPLITS = ("train", "test")
 
 
-def published_reader(path: str, split: str | None = None) -> Reader | None:
+def published_reader(path: str, split: str | None = None, with_label: bool = True) -> Reader | None:
     """The reader of a file or folder in one of these layouts, or None; `split` is for IMDB's train and test."""
     if news := _news_files(path):
         return partial(_read_mind, news)
@@ -57,7 +57,7 @@ def published_reader(path: str, split: str | None = None) -> Reader | None:
                 raise UserError(f"{path}: splits found: {', '.join(_SPLITS)}; name one, as in {path}:train")
             return partial(_read_imdb, Path(path) / split)
     elif path.lower().removesuffix(".gz").endswith((".json", ".jsonl")) and _is_review(_object(_first_line(path))):
-        return partial(_read_amazon, path)
+        return partial(_read_amazon, path, with_label)
     return None
 
 
@@ -100,27 +100,17 @@ def _first_line(path: str) -> bytes:
 # ---- Amazon ----------------------------------------------------------------------------------------------------------
 
 
-def _read_amazon(path: str, choose: Choose) -> Iterator[Record]:
-    rated = True
-
-    def choose_once(columns: list[str]) -> tuple[str | None, ...]:
-        nonlocal rated
-        chosen = choose(columns)
-        rated = chosen[-1] is not None  # labels are not needed, so none is missing
-        return chosen
-
-    pick, left_out, number = picker(choose_once), LeftOut(), 0
+def _read_amazon(path: str, with_label: bool, choose: Choose) -> Iterator[Record]:
+    pick, left_out, number = picker(choose), LeftOut(), 0
     with opened(path) as file:
         for number, line in enumerate(file, 1):
-            record = _object(line)
-            if record is None:
-                left_out["that hold no JSON object"] += 1
+            if line.isspace():
                 continue
-            where, *texts, label = pick(f"{path}, line {number}", record)
-            if all(map(is_missing, texts)) or (rated and is_missing(label)):
-                left_out["without text or rating" if rated else "without text"] += 1
-            else:
-                yield where, *texts, label
+            record = _object(line)
+            if record is None and with_label:
+                left_out["that hold no JSON object"] += 1
+            else:  # without labels every line is to be answered: one that says nothing, too
+                yield pick(f"{path}, line {number}", record or {})
     left_out.say(path, number, "lines")
 
 
@@ -163,7 +153,7 @@ def _read_imdb(folder: Path, choose: Choose) -> Iterator[Record]:
         if rated is None:
             left_out["not named ID_RATING.txt"] += 1
             continue
-        with open(path, "rb") as file:
+        with opened(str(path)) as file:
             values = {"text": "".join(decode(file, str(path))), "rating": rated[1], "folder": path.parent.name}
         yield (str(path), *(values.get(column or "") for column in chosen))
     left_out.say(folder, number, "files")
@@ -186,7 +176,7 @@ def _read_mind(files: list[Path], choose: Choose) -> Iterator[Record]:
     left_out, number, seen, without_body = LeftOut(), 0, set(), 0
     for path in files:
         body_of = _bodies(path)
-        with open(path, "rb") as file:
+        with opened(str(path)) as file:
             for line_number, line in enumerate(decode(file, str(path)), 1):
                 number += 1
                 fields = line.rstrip("\r\n").split("\t")
@@ -194,9 +184,7 @@ def _read_mind(files: list[Path], choose: Choose) -> Iterator[Record]:
                     left_out[f"without {_NEWS_FIELDS} fields"] += 1
                     continue
                 values = dict(zip(("id", "category", "subcategory", "title", "abstract"), fields, strict=False))
-                if not values["category"]:
-                    left_out["without a category"] += 1
-                elif values["id"] not in seen:
+                if values["id"] not in seen:
                     seen.add(values["id"])
                     body = body_of(values["id"]) if body_of and "text" in chosen else None
                     without_body += body_of is not None and not body
@@ -232,7 +220,7 @@ def _read_body(folder: Path, key: str) -> str | None:
     path = folder / f"{key}.txt"
     if not path.is_file():
         return None
-    with open(path, "rb") as file:
+    with opened(str(path)) as file:
         return "".join(decode(file, str(path)))
 
 
@@ -257,7 +245,7 @@ class _BodyFile:
 
     def _parse(self, line: bytes, number: int) -> tuple[str, str]:
         try:
-            return self.split(line.decode().rstrip("\r\n"))
+            return self.split(line.removeprefix(BOM).decode().rstrip("\r\n"))
         except (ValueError, KeyError, TypeError):
             form = '{"id": …, "body": …}' if self.split is _json_body else "an id, a tab and the body"
             raise UserError(f"{self.path}, line {number}: not {form} in UTF-8; correct that line") from None

@@ -257,7 +257,7 @@ def open_records(
         path, split = base, named_split
     elif base.lower().endswith(".xlsx") and not os.path.exists(name) and os.path.exists(base):
         path, layout = base, layout._replace(sheet=named_split)
-    if layout.format is None and (reader := published_reader(path, split)):
+    if layout.format is None and (reader := published_reader(path, split, with_label)):
         return guard(name, reader(choose))
     if os.path.isdir(path):
         saved = any(os.path.isfile(os.path.join(path, file)) for file in ("dataset_dict.json", "state.json"))

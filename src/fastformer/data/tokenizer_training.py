@@ -60,7 +60,8 @@ def train_tokenizer(
     """Train a tokenizer on `texts`, read once and never held in memory together.
 
     kind: `word`, `pieces`, `bpe` or `nltk`.
-    vocab_size: most tokens to keep, the three special ones included; the frequent win.
+    vocab_size: most tokens to keep, the three special ones included; the frequent win. For `pieces` these are whole
+        words: up to 8,000 pieces come on top, and letters, up to 8,000 too.
     min_frequency: a word (`bpe`: a pair to merge) seen less often is left out, so that [UNK] is seen in training.
     lowercase: for `word`, `pieces` and `nltk`; `bpe` keeps the text as it is.
     further: for `pieces`: given how often each word is in the texts, which more to keep if there is room.

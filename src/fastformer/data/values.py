@@ -13,6 +13,8 @@ from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
+
 LABEL_SEPARATOR = "|"
 _TRUTHS = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
 
@@ -62,6 +64,8 @@ def has_whole_characters(text: str) -> bool:
 
 def label_of(value: Any) -> str:
     """The name of one label."""
+    if isinstance(value, np.floating):
+        value = as_written(value)
     value = value.item() if hasattr(value, "item") else value  # NumPy's
     if is_missing(value):
         raise MissingValueError("label", value)
@@ -85,6 +89,11 @@ def label_of(value: Any) -> str:
     raise BadValueError(f"the label is {kind_of(value)}; give every row one string or integer, or every row a list")
 
 
+def as_written(number: np.floating[Any]) -> float:
+    """The number that a shorter float stands for where it is written: 4.1, whose 32 bits are 4.099999904632568."""
+    return float(str(number))
+
+
 def _name_of(label: str) -> str:
     """A string as the label that it is."""
     if label in _TRUTHS:
@@ -103,11 +112,11 @@ def _name_of(label: str) -> str:
 
 
 def labels_of(value: Any) -> list[str]:
-    """The names of several labels: of a list, or of a string that joins them by `|`. Nothing there: none."""
+    """The names of several labels: of a list, or of a string that joins them by `|`. Where nothing is, none is."""
     if is_missing(value):
         return []
     if isinstance(value, str):
-        value = [part.strip() for part in value.split(LABEL_SEPARATOR)]
+        value = [part for part in map(str.strip, value.split(LABEL_SEPARATOR)) if part]
     elif not isinstance(value, list | tuple | set | frozenset):
         value = [value]
     return list(dict.fromkeys(map(label_of, value)))

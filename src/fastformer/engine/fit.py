@@ -8,19 +8,20 @@ out, and what a run folder holds.
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
+from huggingface_hub.errors import StrictDataclassError
 from pyarrow import parquet
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from fastformer.data.batches import EncodedTexts, EncodedTextsWriter
 from fastformer.data.tokenizer_training import train_tokenizer
 from fastformer.data.tokenizers import KINDS, encode_batch, load_tokenizer
 from fastformer.engine.devices import Place, choose, current_place
 from fastformer.engine.inference import chunks, cut_note
-from fastformer.engine.settings import Settings, TaskSettings, unknown
+from fastformer.engine.settings import Settings, TaskSettings, problem_with, unknown
 from fastformer.engine.training import train_model
 from fastformer.errors import UserError
 from fastformer.mixers import available_mixers
@@ -224,8 +225,26 @@ def explained_configuration() -> Iterator[None]:
     """Turn a complaint of the model's configuration about a setting into an error for the user."""
     try:
         yield
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, StrictDataclassError) as error:
         raise UserError(" ".join(str(error).split())) from error
+
+
+def checked_model(given: Mapping[str, Any], *configurations: type[PreTrainedConfig]) -> dict[str, Any]:
+    """Settings of a model, if each is a field of one of these configurations and of its type.
+
+    What transformers adds to every configuration is no setting. A whole number is made a float where the field is one:
+    the configurations themselves refuse it.
+    """
+    not_ours = {one.name for one in fields(PreTrainedConfig)}
+    known = {one.name: one.type for kind in configurations for one in fields(kind) if one.name not in not_ours}
+    checked: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in known:
+            raise UserError(unknown("setting of the model", name, sorted(known)))
+        if wrong := problem_with(value, known[name]):
+            raise UserError(f"model.{name} {wrong}")
+        checked[name] = float(value) if known[name] in (float, float | None) and type(value) is int else value
+    return checked
 
 
 def check_mixers(*names: str | None) -> None:

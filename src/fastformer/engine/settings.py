@@ -6,7 +6,8 @@
 
 A field without `option` is a key of presets and of run.json only; `found(default)` is a field that the data decides.
 Presets are data: `presets.toml` beside the task has one table per preset. `like` names another preset to start from,
-and a table `when.FIELD.VALUE` changes a preset if a field has that value; `--preset FILE.toml` is the user's own:
+and a table `when.FIELD.VALUE` changes a preset if a field has that value, and those that are like it too, whatever they
+say themselves: only their own `when` comes before it. `--preset FILE.toml` is the user's own, and each key is checked:
 
     [paper]
     max_length = 1024
@@ -21,8 +22,10 @@ import json
 import tomllib
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import Field, asdict, dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
@@ -57,6 +60,20 @@ def found(default: Any) -> Any:
     return field(default=default, metadata={"place": "data"})
 
 
+# Those of transformers' schedules that need no numbers of their own.
+Schedule = Literal[
+    "linear",
+    "constant",
+    "constant_with_warmup",
+    "cosine",
+    "cosine_with_restarts",
+    "polynomial",
+    "inverse_sqrt",
+    "reduce_lr_on_plateau",
+    "greedy",
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
     """How a model is trained; the optimizer is Adam (with decoupled weight decay if that is not zero)."""
@@ -68,7 +85,7 @@ class TrainingSettings:
     weight_decay: float = 0.0
     betas: tuple[float, float] = (0.9, 0.999)
     warmup: float = 0.0  # fraction of all steps
-    schedule: str = "linear"  # any of transformers' schedules
+    schedule: Schedule = "linear"
     max_grad_norm: float = 1.0
     fill_by: Literal["rows", "tokens"] = "rows"  # what batches have equally many of; `batch_size` is then the mean
     table_rate: float = 1.0  # learning rate of the vectors of words, as a share of the others'
@@ -103,7 +120,7 @@ class TaskSettings:
             if name not in known.keys() | _TRAINING.keys():
                 raise UserError(unknown("setting", name, sorted(known.keys() | _TRAINING.keys())))
             if value is not None:
-                value = _plain(value)
+                value = plain(value)
                 _check_range(name, value, (_TRAINING.get(name) or known[name]).metadata.get("option"))
                 (training if name in _TRAINING else own)[name] = value
         if "model" in own:
@@ -132,19 +149,33 @@ class TaskSettings:
                 named = key if where == "record" else f"{where}.{key}"
                 kind = dict[str, Any] if one.name == "training" else one.type
                 found[one.name] = _of_record(named, places[where][key], kind, one)
-        training = {
-            name: _of_record(f"settings.training.{name}", value, _TRAINING[name].type, _TRAINING[name])
-            for name, value in found["training"].items()
-            if name in _TRAINING
-        }
+        training = {name: value for name, value in found["training"].items() if name in _TRAINING}
+        return cls._complete(found | {"training": _training(training, "settings.training")})
+
+    @classmethod
+    def _complete(cls, values: dict[str, Any]) -> Self:
+        """The settings that have these values; one without a default must be among them."""
         try:
-            return cls(**found | {"training": TrainingSettings(**training)})
-        except TypeError as error:  # a setting without a default is not there
+            return cls(**values)
+        except TypeError as error:
             raise UserError(f"a setting is missing ({error})") from None
 
 
+def _training(values: Mapping[str, Any], named: str) -> TrainingSettings:
+    """The settings of training in a file, each checked; `named` is the table that they are in."""
+    for name in values:
+        if name not in _TRAINING:
+            raise UserError(unknown(f"setting of {named}", name, sorted(_TRAINING)))
+    return TrainingSettings(
+        **{
+            name: _of_record(f"{named}.{name}", value, _TRAINING[name].type, _TRAINING[name])
+            for name, value in values.items()
+        }
+    )
+
+
 def _of_record(named: str, value: Any, kind: Any, one: Field) -> Any:
-    """A value of run.json, if it is what the field may be."""
+    """A value of run.json or of a preset, if it is what the field may be."""
     if wrong := problem_with(value, kind):
         raise UserError(f"{named} {wrong}")
     _check_range(named, value, one.metadata.get("option"))
@@ -161,11 +192,19 @@ def _check_range(name: str, value: Any, option: Option | None) -> None:
         raise UserError(f"{name} is {value}; give at most {option.most:,}")
 
 
-_CALLED = {int: "a whole number", float: "a finite number", str: "a string", bool: "true or false", type(None): "null"}
+_CALLED: dict[Any, str] = {
+    int: "a whole number",
+    float: "a finite number",
+    str: "a string",
+    bool: "true or false",
+    type(None): "null",
+    dict: "a table",
+    dict[str, Any]: "a table",
+}
 
 
 def problem_with(value: Any, kind: Any) -> str | None:
-    """What is wrong with a value of JSON that should be of a type; None if nothing is."""
+    """What is wrong with a value of JSON or TOML that should be of a type; None if nothing is."""
     if _fits(value, kind):
         return None
     return f"is {_quoted(value)}, not {_CALLED.get(kind) or _called(kind)}"
@@ -174,7 +213,8 @@ def problem_with(value: Any, kind: Any) -> str | None:
 def _quoted(value: Any) -> str:
     if isinstance(value, dict | list):
         return "a list" if isinstance(value, list) else "a table"
-    said = str(value) if isinstance(value, int | float) and not isinstance(value, bool) else json.dumps(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    said = str(value) if is_number else json.dumps(value, default=str)
     return said if len(said) <= 60 else f"{said[:60]}…"
 
 
@@ -184,6 +224,8 @@ def _called(kind: Any) -> str:
         return " or ".join(_CALLED.get(one) or _called(one) for one in parts)
     if typing.get_origin(kind) is Literal:
         return " or ".join(map(repr, parts))
+    if typing.get_origin(kind) is tuple and parts[-1] is not Ellipsis:
+        return f"[{', '.join(_CALLED.get(one) or _called(one) for one in parts)}]"
     return {dict: "a table of such values", list: "such a list", tuple: "such a list"}.get(
         typing.get_origin(kind) or kind, "what it should be"
     )
@@ -250,15 +292,37 @@ class Presets(Mapping[str, dict[str, Any]]):
 
         A user's .toml file is like `default` unless it says otherwise; a .json file has all settings itself.
         """
+        return self._keys(name, ())
+
+    def _keys(self, name: str, after: Sequence[str]) -> dict[str, Any]:
+        """The keys of a preset. `after` led to it: each of them is like the next, and the last is like this one."""
         tables = self._tables()
-        if name.endswith((".toml", ".json")):
+        with told_of(after[-1] if after else ""):
+            if name in after:
+                raise UserError(f"like leads back to {name} ({' -> '.join([*after, name])}); name another preset")
+            if not _is_file(name) and name not in tables:
+                raise UserError(unknown("preset", name, list(tables)))
+        if _is_file(name):
             own = _read_preset(Path(name))
+            with told_of(name):
+                self._check(own)
             own = {"like": "default", **own} if name.endswith(".toml") else own
-        elif name in tables:
-            own = dict(tables[name])
         else:
-            raise UserError(unknown("preset", name, list(tables)))
-        return own if "like" not in own else _merged(self[own.pop("like")], own)
+            own = dict(tables[name])
+        return own if "like" not in own else _merged(self._keys(own.pop("like"), [*after, name]), own)
+
+    def _check(self, own: dict[str, Any]) -> None:
+        """Refuse a preset of the user's own that cannot be one, whatever it is like and whatever else is given."""
+        if wrong := problem_with(own.get("like", ""), str):
+            raise UserError(f"like {wrong}")
+        self._values({name: value for name, value in own.items() if name not in ("like", "when")})
+        fields_of_own = sorted(self._fields.keys() - {"training", "model"})
+        for name, cases in _table("when", own.get("when", {})).items():
+            if name not in fields_of_own and not self.borrowed:
+                raise UserError(unknown("setting of when", name, fields_of_own))
+            for value, changes in _table(f"when.{name}", cases).items():
+                case = f"when.{name}.{value}"
+                self._values(_table(case, changes), case)
 
     def __iter__(self):
         return iter(self._tables())
@@ -275,25 +339,56 @@ class Presets(Mapping[str, dict[str, Any]]):
         """The settings of a preset, changed as its `when` tables say and then by what is `given`."""
         keys = dict(self[name])
         when = keys.pop("when", {})
-        settings = self.made(keys)
+        with told_of(name):
+            settings = self.made(keys)
         chosen = settings.with_options(**given)
         for field_name, cases in when.items():
-            keys = _merged(keys, cases.get(str(getattr(chosen, field_name)), {}))
+            if field_name in self._fields:
+                keys = _merged(keys, cases.get(str(getattr(chosen, field_name)), {}))
         return self.made(keys).with_options(**given)
 
     def made(self, keys: dict[str, Any]) -> TaskSettings:
         """Settings from all their keys, as a preset or `asdict` has them."""
-        known = {one.name for one in fields(self.settings)}
-        for name in keys.keys() - known if not self.borrowed else ():
-            raise UserError(unknown("setting", name, sorted(known)))
-        keys = {name: value for name, value in keys.items() if name in known}
-        keys = {name: tuple(value) if isinstance(value, list) else value for name, value in keys.items()}
-        training: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in keys.pop("training", {}).items()
-        }
-        for name in training.keys() - _TRAINING.keys():
-            raise UserError(unknown("setting of training", name, sorted(_TRAINING)))
-        return self.settings(**keys, training=TrainingSettings(**training))
+        return self.settings._complete(self._values(keys))
+
+    @cached_property
+    def _fields(self) -> dict[str, Field]:
+        return {one.name: one for one in fields(self.settings)}
+
+    def _values(self, keys: Mapping[str, Any], table: str = "") -> dict[str, Any]:
+        """The settings among the keys of a preset, or of a table in it, each checked."""
+        found: dict[str, Any] = {}
+        for name, value in keys.items():
+            named = f"{table}.{name}" if table else name
+            if name == "training":
+                found[name] = _training(_table(named, value), named)
+            elif name in self._fields:
+                found[name] = _of_record(named, value, self._fields[name].type, self._fields[name])
+            elif not self.borrowed:
+                raise UserError(unknown(f"setting of {table}" if table else "setting", name, sorted(self._fields)))
+        return found
+
+
+def _table(named: str, value: Any) -> dict[str, Any]:
+    """A value of a preset that must be a table."""
+    if wrong := problem_with(value, dict):
+        raise UserError(f"{named} {wrong}")
+    return value
+
+
+def _is_file(preset: str) -> bool:
+    return preset.endswith((".toml", ".json"))
+
+
+@contextmanager
+def told_of(preset: Any) -> Iterator[None]:
+    """Around checks of a preset: if it is a file of the user's own, an error names it."""
+    try:
+        yield
+    except UserError as error:
+        if isinstance(preset, str) and _is_file(preset):
+            raise UserError(f"{preset}: {error}") from None
+        raise
 
 
 def _read_preset(path: Path) -> dict[str, Any]:
@@ -331,6 +426,6 @@ def options_given(options: type, given: Mapping[str, Any]) -> Any:
     return options(**{name: value for name, value in given.items() if value is not None})
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A number of NumPy's, as a grid search may give, as one of Python's, which JSON can hold."""
     return value.item() if hasattr(value, "item") else value

@@ -39,7 +39,8 @@ class FastformerConfig(PreTrainedConfig):
         bigram_buckets: if not 0, every token vector has a second one added, for the pair of its predecessor and
             itself, from a table of this many rows addressed by a hash: word order for a model without positions.
         neighbor_size: if not 0, the inner width of a block before the layers that reads every token together with the
-            one before and the one after it: word order for a model without positions, at any length.
+            one before and the one after it: word order for a model without positions, at any length. A decoder has
+            none, and a `causal` model may not.
         ngram_channel: text classifiers: add linear class scores of what a text contains; see
             `modeling.ngrams`.
         ngram_form: what the channel reads: `present`, words and pairs, each once, or `counted`, how often a text has
@@ -61,8 +62,9 @@ class FastformerConfig(PreTrainedConfig):
         share_query_value: values use the query projection.
         share_heads: all heads use the parameters of one (an ablation; `headwise` only).
 
-    The other methods        window_size: tokens a Longformer, BigBird or first-level Poolingformer token sees in all,
-            half of them on each side.
+    The other methods
+        window_size: tokens a Longformer, BigBird or first-level Poolingformer token sees in all, half of them on each
+            side.
         num_global_tokens: Longformer, BigBird: the first tokens of a text, which see and are seen by all.
         num_random_tokens: BigBird: random tokens that each token sees.
         block_size: BigBird: tokens per block; the three numbers above are rounded up to blocks.
@@ -159,6 +161,8 @@ class FastformerConfig(PreTrainedConfig):
             self.label_thresholds = None  # of other labels: a new head learns its own
         if self.ngram_only and not self.ngram_channel:
             raise ValueError("ngram_only leaves nothing to answer: set ngram_channel too")
+        if self.causal and self.neighbor_size:
+            raise ValueError(f"neighbor_size={self.neighbor_size} reads the next token too, and causal may not: set 0")
         if self.share_heads and self.head_form == "full":
             raise ValueError("share_heads needs head_form='headwise': full-width scores differ from head to head")
         if not 0 <= self.label_smoothing < 1:
@@ -189,6 +193,7 @@ class FastformerConfig(PreTrainedConfig):
             max_position_embeddings=self.decoder_positions or self.max_position_embeddings,
             share_layers=False,
             bigram_buckets=0,
+            neighbor_size=0,
             ngram_channel=False,
             is_encoder_decoder=False,
         )

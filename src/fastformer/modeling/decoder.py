@@ -14,7 +14,7 @@ from fastformer.modeling.configuration import FastformerConfig
 from fastformer.modeling.embeddings import FastformerEmbeddings, token_ranks
 from fastformer.modeling.encoder import FastformerPreTrainedModel
 from fastformer.modeling.layer import FastformerLayer
-from fastformer.modeling.norms import norm_at
+from fastformer.modeling.norms import final_norm, norm_at
 from fastformer.modeling.sharing import by_source
 
 
@@ -106,15 +106,16 @@ class FastformerDecoder(FastformerPreTrainedModel):
 
     def __init__(self, config: FastformerConfig, cross_attention: bool = False, word_embeddings: bool = True):
         super().__init__(config)
-        if config.bigram_buckets:
-            raise ValueError("bigram_buckets: a decoder sees one word at a time, and no pairs; set it to 0")
+        for name in ("bigram_buckets", "neighbor_size"):
+            if getattr(config, name):
+                raise ValueError(f"{name}: a decoder sees one word at a time, and none beside it; set it to 0")
         self.embeddings = FastformerEmbeddings(config)
         if not word_embeddings:
             self.embeddings.word_embeddings = None
         own_layers = min(1, config.num_hidden_layers) if config.share_layers else config.num_hidden_layers
         self.layers = nn.ModuleList([FastformerDecoderLayer(config, cross_attention) for _ in range(own_layers)])
         self.has_cross_attention = cross_attention
-        self.final_norm = norm_at(config, "pre")
+        self.final_norm = final_norm(config)
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:

@@ -14,7 +14,7 @@ from fastformer.mixers.sequence_parallel import current_exchange, needs_whole_te
 from fastformer.modeling.configuration import FastformerConfig
 from fastformer.modeling.embeddings import BigramEmbedding, FastformerEmbeddings, Tokens
 from fastformer.modeling.layer import FastformerLayer, NeighborBlock
-from fastformer.modeling.norms import norm_at, normalized
+from fastformer.modeling.norms import final_norm, normalized
 from fastformer.modeling.parts import Group, similar_rows
 from fastformer.modeling.pooling import POOLINGS
 
@@ -62,7 +62,7 @@ class FastformerModel(FastformerPreTrainedModel):
         # Shared layers: one module, applied num_hidden_layers times.
         own_layers = min(1, config.num_hidden_layers) if config.share_layers else config.num_hidden_layers
         self.layers = nn.ModuleList([FastformerLayer(config) for _ in range(own_layers)])
-        self.final_norm = norm_at(config, "pre") if config.final_norm else nn.Identity()
+        self.final_norm = final_norm(config)
         self.pooler = POOLINGS[config.pooling](config) if add_pooling_layer else None
         self.post_init()
 

@@ -53,7 +53,8 @@ class Manifest:
         if self.place.path not in self.files:
             return False
         lines: list[Any] = []
-        for line in self.place.system.cat_file(self.place.path).decode(errors="replace").splitlines():
+        whole = self.place.system.cat_file(self.place.path).decode(errors="replace")
+        for line in whole.split("\n"):  # `splitlines` would cut at U+2028, which a name may have in it
             with suppress(ValueError):  # the last, if the command was killed
                 lines.append(json.loads(line))
         if not lines or not isinstance(lines[0], dict) or "fastformer" not in lines[0]:
@@ -115,7 +116,7 @@ class Manifest:
 
 
 def _line(entry: dict[str, Any]) -> str:
-    return json.dumps(entry, ensure_ascii=False) + "\n"
+    return json.dumps(entry) + "\n"  # in ASCII: the name of a file may be no UTF-8
 
 
 def _told(value: Any) -> str:

@@ -45,7 +45,10 @@ class Place:
 
         self.named = str(named)
         try:
-            self.system, path = fsspec.core.url_to_fs(self.named)
+            if "://" in self.named:
+                self.system, path = fsspec.core.url_to_fs(self.named)
+            else:  # fsspec would take `a::b` for a chain of file systems
+                self.system, path = LocalFileSystem(), LocalFileSystem._strip_protocol(self.named)
         except (ValueError, ImportError) as error:
             raise UserError(f"{self.named}: cannot be reached ({error}); check the part before ://") from None
         self.is_local = isinstance(self.system, LocalFileSystem)
@@ -105,6 +108,10 @@ def find_shards(verb: str, source: str | Path, output: str | Path, any_name: boo
         name = path.removeprefix(base).lstrip("/")
         stem, ending = split_name(name)
         output_name = stem + ENDINGS[verb].get(ending, DEFAULT_ENDING[verb])
+        if output_name == MANIFEST:
+            raise UserError(
+                f"{name}: answers to it would be called {MANIFEST}, as the list of what is done is; rename the file"
+            )
         if output_name in shards:
             raise UserError(
                 f"{name} and {shards[output_name].name}: answers to both would be called {output_name}; answer them by "

@@ -98,11 +98,10 @@ class ShardWorker:
             return {"rows": answering.predict(self.predictor, source, output, **how)}
         if self.job.verb == "embed":
             return {"rows": verbs.embed(self.predictor, source, output, **how)[0]}
-        scores = verbs.evaluate(self.predictor, source, **how)
+        result = verbs.evaluate(self.predictor, source, **how)
         with writing_text(output) as file:
-            file.write(json.dumps(scores, indent=2, ensure_ascii=False) + "\n")
-        numbers = {name: one for name, one in scores.items() if isinstance(one, float)}
-        return {"rows": scores.get("rows"), "scores": numbers}
+            file.write(json.dumps(result, indent=2, ensure_ascii=False) + "\n")
+        return {"rows": result.get("rows"), "scores": self.predictor.scores_of(result)}
 
 
 def _about(error: Exception, shard: Shard, source: str) -> str:

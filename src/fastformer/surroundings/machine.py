@@ -178,7 +178,7 @@ def peak_memory_gb() -> float | None:
 
 
 def _status(field: str) -> int | None:
-    with suppress(OSError):
+    with suppress(OSError, StopIteration):  # some sandboxes (gVisor) leave lines out
         lines = _PROC.joinpath("status").read_text(encoding="ascii", errors="replace").splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
     try:

@@ -17,12 +17,12 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from fastformer.engine.settings import Presets, Settings, TaskSettings, unknown
+from fastformer.engine.settings import Presets, Settings, TaskSettings, told_of, unknown
 from fastformer.errors import UserError
 
 if TYPE_CHECKING:
@@ -226,14 +226,24 @@ class Task(ABC, Generic[Settings, OwnParts]):
 
     def settings(self, preset: str | Settings = "default", **given: Any) -> Settings:
         """The settings of a preset, or these settings, changed by what else is given (not None), checked."""
-        if not isinstance(preset, str):
-            return self.check(preset.with_options(**given))
-        settings: Any = self.declaration.presets.get_settings(preset, **given)  # as the declaration says
-        return self.check(settings)
+        from fastformer.engine.fit import checked_model
+
+        settings: Any  # of the type that the declaration says
+        if isinstance(preset, str):
+            settings = self.declaration.presets.get_settings(preset, **given)
+        else:
+            settings = preset.with_options(**given)
+        with told_of(preset):
+            model = checked_model(settings.model, *self.configurations(settings))
+        return self.check(replace(settings, model=model))
 
     def check(self, settings: Settings) -> Settings:
         """Refuse settings that do not go together, before anything is read; settle what follows from others."""
         return settings
+
+    def configurations(self, settings: Settings) -> Sequence[type["PreTrainedConfig"]]:
+        """Whose fields the keys of `settings.model` may be."""
+        return [self.model_class(settings.record()).config_class]
 
     @abstractmethod
     def read(
@@ -367,6 +377,10 @@ class Predictor(ABC, Generic[Settings]):
     @abstractmethod
     def evaluate(self, examples: Iterable[Any], options: Any = None) -> dict[str, Any]:
         """Scores on labelled examples."""
+
+    def scores_of(self, result: Mapping[str, Any]) -> dict[str, float]:
+        """The scores in what `evaluate` gave whose mean over files says something; by default all but whole numbers."""
+        return {name: value for name, value in result.items() if isinstance(value, float)}
 
     def exportable(self) -> "PreTrainedModel":
         """What `fastformer export` writes. A predictor that has this also has `compare`, which scores several forms."""

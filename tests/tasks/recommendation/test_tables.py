@@ -2,7 +2,10 @@
 
 import json
 import random
+from datetime import date
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from fastformer.errors import UserError
@@ -77,6 +80,19 @@ def test_what_was_shown_at_one_time_is_one_impression(tmp_path):
         assert sum(one["labels"]) == 1
 
 
+def test_a_date_without_a_time_is_its_midnight(tmp_path):
+    (tmp_path / "items.csv").write_text("id,name\n" + "".join(f"{n},thing {n}\n" for n in range(9)))
+    rows = [
+        {"user": f"u{n}", "item": place, "click": int(place == n % 3), "date": date(2020, 1, n + 1)}
+        for n in range(12)
+        for place in range(3)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "log.parquet")
+    import_clicks(tmp_path / "log.parquet", tmp_path / "items.csv", tmp_path / "out")
+    first = (tmp_path / "out" / "train" / "behaviors.tsv").read_text().splitlines()[0]
+    assert first.split("\t")[2] == "01/01/2020 12:00:00 AM"
+
+
 def test_a_model_of_it_stands_beside_its_floors_and_recommends_to_a_file_of_users(tmp_path):
     found = import_clicks(*write_tables(tmp_path), tmp_path / "out", negatives=8)
     folders = {split: str(found.folder / split) for split in found.impressions}
@@ -122,6 +138,15 @@ def test_mistakes_are_one_line(tmp_path):
     check("odd.csv, line 2: a time is a number or a date", odd, items)
     odd.write_text("user,item,time\na,Z1,3\n")
     check(r"no row is left \(1 on items that are not in .*items.csv\)", odd, items)
+    rows = tmp_path / "odd.jsonl"
+    rows.write_text('{"user": "a", "item": "I1", "time": [3]}\n')
+    check("odd.jsonl, line 1: a time is a number or a date", rows, items)
+    rows.write_text('{"user": {"a": 1}, "item": "I1", "time": 3}\n')
+    check("odd.jsonl, line 1: the user is an object", rows, items)
+    rows.write_text('{"user": "a", "item": [{"a": 1}], "time": 3}\n')
+    check("odd.jsonl, line 1: the item is an object", rows, items)
+    rows.write_text('{"id": "a", "title": {"en": "x"}}\n')
+    check("odd.jsonl, line 1: the title is an object", clicks, rows)
     odd.write_text("id,title\nI 1,x\n")
     check("line 2: the id 'I 1' has a space in it", clicks, odd)
     (tmp_path / "full").mkdir()

@@ -28,6 +28,7 @@ from fastformer.data.tokenizers import encode_batch, load_tokenizer
 from fastformer.engine.warm_start import PAIRS, WORDS
 from fastformer.errors import Interrupted, UserError
 from fastformer.runs.folder import open_run
+from fastformer.scale.scoring import score_files
 from fastformer.surroundings.plotting import name_lines
 from fastformer.tasks import get_task, verbs
 from fastformer.tasks.summarization import Summarizer, summarize
@@ -77,6 +78,15 @@ def test_the_run_is_at_home_in_transformers(run_folder):
     written = model.eval().generate(**tokenizer(article, return_tensors="pt", truncation=True))
     [found] = load(run_folder).writer([article])
     assert tokenizer.decode(written[0], skip_special_tokens=True) == found.summary
+
+
+def test_scores_of_many_files_are_rouge_and_not_speed(run_folder, files, tmp_path):
+    (tmp_path / "in").mkdir()
+    for name in ("a.jsonl", "b.jsonl"):
+        shutil.copy(files["test"], tmp_path / "in" / name)
+    found = score_files("evaluate", run_folder, tmp_path / "in", tmp_path / "out", workers=1, **quiet)
+    alone = evaluate(open_run(run_folder), files["test"], **quiet)["summaries"]["model"]
+    assert found.scores == pytest.approx({name: alone[name] for name in ("rouge1", "rouge2", "rougeL", "rougeLsum")})
 
 
 def test_evaluate_gives_what_training_gave(run_folder, files):

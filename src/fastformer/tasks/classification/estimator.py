@@ -12,10 +12,11 @@ from sklearn.utils import Tags, TransformerTags
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d
 
-from fastformer.data.frames import indicators, only_column
+from fastformer.data.frames import Indicators, indicators, only_column
 from fastformer.data.tables import Row
-from fastformer.data.values import BadValueError, is_missing, is_nan, label_of
+from fastformer.data.values import BadValueError, is_missing, is_nan, label_of, labels_of
 from fastformer.engine.fit import fit
+from fastformer.engine.settings import plain
 from fastformer.errors import UserError
 from fastformer.explain import Explanation
 from fastformer.runs.claiming import claim_output, unharmed
@@ -82,8 +83,9 @@ class _TextEstimator(BaseEstimator):
         self._need_run("saved again")
         folder = claim_output(folder, resume=False, overwrite=overwrite)
         trained = self._predictor.trained
+        parameters = {name: plain(value) for name, value in self.get_params().items()}
         with unharmed(folder):
-            save(get_task(TASK), replace(trained, record={**trained.record, "estimator": self.get_params()}), folder)
+            save(get_task(TASK), replace(trained, record={**trained.record, "estimator": parameters}), folder)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
@@ -298,13 +300,19 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
 
     def score(self, texts: Iterable[str], y: Sequence[Any], sample_weight: Sequence[float] | None = None) -> float:
         """Accuracy; if several labels are learned, the share of texts with exactly the right ones."""
-        predicted = self.predict(texts)
+        predicted: Any = self.predict(texts)
+        columns = self._predictor.trained.record.get("indicator_columns")
         if self._space.kind == "single":
-            right = np.asarray(predicted) == np.asarray(_checked_labels(y))
-        elif (matrix := indicators(y)) is not None:
-            right = (np.asarray(predicted) == matrix.cells).all(axis=1)
+            labels = _checked_labels(y)
+            _check_as_many(predicted, labels, "labels")
+            right = [_written(ours) == _written(theirs) for ours, theirs in zip(predicted, labels, strict=True)]
+        elif (matrix := indicators(y)) is None:
+            found = predicted if columns is None else Indicators(predicted, columns).labels()
+            right = [_written_all(ours) == _written_all(theirs) for ours, theirs in zip(found, y, strict=True)]
+        elif columns is not None:
+            right = (predicted == matrix.ordered(columns)).all(axis=1)
         else:
-            right = [set(ours) == set(theirs) for ours, theirs in zip(predicted, y, strict=True)]
+            raise ValueError("labels: a matrix, but the model has learned lists of labels; give a list per text")
         return float(np.average(right, weights=sample_weight))
 
     def explain(self, text: str, label: Any = None, baseline: str = "zero") -> Explanation:
@@ -313,7 +321,7 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
         `label` is the class to explain, by default the most probable one; `baseline="mean"` measures tokens from the
         average one of the text. The result shows itself in a notebook; `.save("why.html")` writes it as a page.
         """
-        return self._explain(text, None if label is None else str(label), baseline)
+        return self._explain(text, None if label is None else _written(label), baseline)
 
     def _set_labels(self, labels: Sequence[Any]) -> None:
         """Labels in the model's order ("2" before "10"). scikit-learn's scorers expect `classes_` in NumPy's."""
@@ -384,6 +392,11 @@ def _written(label: Any) -> str:
         return label_of(label)
     except BadValueError as error:
         raise UserError(str(error)) from None
+
+
+def _written_all(labels: Any) -> set[str]:
+    """The labels of a text as a file has them, where a string may join them."""
+    return set(labels_of(labels) if isinstance(labels, str) else map(_written, labels))
 
 
 def _checked_numbers(numbers: Sequence[float]) -> list[float]:

@@ -7,7 +7,7 @@ features by name. Whatever is wrong is reported in one line with its file and li
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -137,6 +137,8 @@ def _label(where: str, value: Any) -> int:
 def _time(where: str, value: Any) -> float | None:
     if value is None:
         return None
+    if type(value) is date:  # without a time: as if it were written
+        value = value.isoformat()
     try:
         if isinstance(value, str):
             value = datetime.fromisoformat(value)

@@ -228,11 +228,21 @@ class Filler(Predictor[MaskedWordsSettings]):
         states = self.model.fastformer(**inputs).last_hidden_state[0, blanks]
         logits = self.model.decoder(self.model.norm(self.model.activation(self.model.dense(states))))
         logits[:, self.tokenizer.all_special_ids] = -torch.inf
-        chances, words = logits.float().softmax(dim=-1).topk(min(top, logits.shape[1]))
-        return [
-            {self.tokenizer.decode([word]).strip(): round(chance, 6) for word, chance in zip(*blank, strict=True)}
-            for blank in zip(words.tolist(), chances.tolist(), strict=True)
-        ]
+        return [self._likeliest(chances, top) for chances in logits.float().softmax(dim=-1)]
+
+    def _likeliest(self, chances: Tensor, top: int) -> dict[str, float]:
+        """The likeliest words, given the probability of every token. A word has that of its likeliest token.
+
+        With byte pairs a word is a token with the space before it and one without, and a space alone is no word.
+        """
+        found: dict[str, float] = {}
+        ranked, tokens = chances.sort(descending=True)
+        for token, chance in zip(tokens.tolist(), ranked.tolist(), strict=True):
+            if word := self.tokenizer.decode([token]).strip():
+                found.setdefault(word, round(chance, 6))
+            if len(found) == top:
+                break
+        return found
 
     def _encode(self, text: str) -> np.ndarray:
         """Token ids with the mask token at each blank: the tokenizers read "[MASK]" in a text as text.

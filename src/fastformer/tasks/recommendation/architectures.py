@@ -20,7 +20,6 @@ from fastformer.modeling import (
 from fastformer.tasks.recommendation.declaration import RecommendationSettings
 
 _FIM_FIELDS = {one.name for one in fields(FimConfig)}
-_MODEL_FIELDS = _FIM_FIELDS | {one.name for one in fields(RecommendationConfig)}
 
 
 @dataclass(frozen=True)
@@ -65,15 +64,11 @@ def check_architecture(settings: RecommendationSettings) -> RecommendationSettin
         raise UserError(f"the model {model} has no place for --plm; use --model {users}")
     if settings.init is not None and chosen.needs_plm:
         raise UserError(f"the model {model} has no place for --init: --plm reads its titles; leave it out")
-    for name in settings.model:
-        if name not in _MODEL_FIELDS:
-            raise UserError(unknown("setting of the model", name, sorted(_MODEL_FIELDS)))
-    own = _FIM_FIELDS if model == "fim" else _MODEL_FIELDS
     return replace(
         settings,
         news_mixer=settings.news_mixer or chosen.news_mixer,
         user_mixer=settings.user_mixer or chosen.user_mixer,
-        model={name: value for name, value in settings.model.items() if name in own},
+        model={name: value for name, value in settings.model.items() if model != "fim" or name in _FIM_FIELDS},
     )
 
 

@@ -12,7 +12,7 @@ history.
 """
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -144,7 +144,7 @@ def _read_items(name: str, named: dict[str, str]) -> dict[str, tuple[str, ...]]:
     left_out, total = LeftOut(), 0
     for where, *values, _ in open_records(name, choose, False, Layout()):
         total += 1
-        row = {role: _line(value) for role, value in zip(order, values, strict=True)}
+        row = {role: _cell(where, role, value) for role, value in zip(order, values, strict=True)}
         if not row["id"] or not row["title"]:
             left_out["without an id or a title"] += 1
         elif row["id"] in articles:
@@ -176,7 +176,7 @@ def _read_interactions(name: str, named: dict[str, str], articles: dict[str, Any
     left_out, total = LeftOut(), 0
     for where, user, item, time, value in open_records(name, choose, False, Layout()):
         total += 1
-        user, item = _line(user), _line(item)
+        user, item = _cell(where, "user", user), _cell(where, "item", item)
         if not user or not item or is_missing(time) or (has_value and is_missing(value)):
             left_out["with something missing"] += 1
         elif item not in numbers:
@@ -184,7 +184,7 @@ def _read_interactions(name: str, named: dict[str, str], articles: dict[str, Any
         else:
             try:
                 known = (_time(time), number_of(value) if has_value else 1.0)
-            except (BadValueError, ValueError, OverflowError, OSError):
+            except (BadValueError, TypeError, ValueError, OverflowError, OSError):
                 raise UserError(
                     f"{where}: a time is a number or a date like 2026-01-31T12:00, and a value is a number; "
                     "correct the row"
@@ -266,8 +266,16 @@ def _write(
             file.write(f"{number}\t{one.user}\t{time}\t{history}\t{shown}\n")
 
 
+def _cell(where: str, role: str, value: Any) -> str:
+    """A cell as MIND's files have it; mistakes name the place `where` it stands."""
+    try:
+        return _line(value)
+    except BadValueError as error:
+        raise UserError(f"{where}: {str(error).replace('the label', f'the {role}')}") from None
+
+
 def _line(value: Any) -> str:
-    """A cell as MIND's files have it: on one line, without tabs."""
+    """A cell on one line, without tabs."""
     if is_missing(value):
         return ""
     if isinstance(value, list | tuple):
@@ -283,6 +291,8 @@ def _check_id(where: str, key: str) -> None:
 
 
 def _time(value: Any) -> float:
+    if type(value) is date:  # without a time: as if it were written
+        value = value.isoformat()
     if isinstance(value, str):
         try:
             value = float(value)

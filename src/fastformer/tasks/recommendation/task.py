@@ -1,13 +1,13 @@
 """News recommendation: rank articles for a user by what the user clicked before, on data in MIND's layout."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from fastformer.data.by_time import CHOSEN, hold_out_latest
 from fastformer.data.opening import Format
@@ -17,7 +17,13 @@ from fastformer.engine.inference import cut_note
 from fastformer.engine.settings import settled
 from fastformer.engine.warm_start import check_word_vectors, warm_start
 from fastformer.errors import UserError
-from fastformer.modeling import FastformerForRecommendation, FimForRecommendation, NewsRecommender
+from fastformer.modeling import (
+    FastformerForRecommendation,
+    FimConfig,
+    FimForRecommendation,
+    NewsRecommender,
+    RecommendationConfig,
+)
 from fastformer.runs.folder import Run
 from fastformer.runs.record import RUN_FILE
 from fastformer.surroundings.progress import say
@@ -52,6 +58,10 @@ class Validation:
 
 class Recommendation(Task[RecommendationSettings, Parts[RecommendationSettings]]):
     """Ranking articles for users."""
+
+    def configurations(self, settings: RecommendationSettings) -> Sequence[type[PreTrainedConfig]]:
+        """Those of all recommenders: a preset has the sizes of each, and FIM takes only its own."""
+        return [FimConfig, RecommendationConfig]
 
     def check(self, settings: RecommendationSettings) -> RecommendationSettings:
         """Refuse what does not go together; say now what is wrong with an encoder or with vectors of words."""

@@ -1,6 +1,6 @@
 """A trained summarizer, ready to write and to be scored."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from fastformer.tasks.base import Predictor, Service
 from fastformer.tasks.summarization.baselines import SENTENCES, baseline_summaries, lead
 from fastformer.tasks.summarization.declaration import Evaluating, Predicting, SummarizationSettings, Summarizing
 from fastformer.tasks.summarization.documents import Documents, tidy
-from fastformer.tasks.summarization.metrics import ENGLISH, language_code, rouge
+from fastformer.tasks.summarization.metrics import ENGLISH, ROUGE, language_code, rouge
 from fastformer.tasks.summarization.writing import Writer
 
 
@@ -100,6 +100,10 @@ class SummaryPredictor(Predictor[SummarizationSettings]):
             "documents_per_second": round(self.writer.count / self.writer.seconds, 2),
             "summaries": {name: rouge(texts, references, language, seed) for name, texts in summaries.items()},
         }
+
+    def scores_of(self, result: Mapping[str, Any]) -> dict[str, float]:
+        """ROUGE of its own summaries."""
+        return {name: result["summaries"]["model"][name] for name in ROUGE}
 
     def notes(self) -> Iterator[str]:
         """How many documents were left out, and how many articles were cut or empty."""
