@@ -171,6 +171,8 @@ def test_predict_takes_a_text_and_documents(fastformer, run_folder, tmp_path):  
         (("--document", tmp_path / "no.txt"), "no such file or folder"),
         (("--document", tmp_path, "--text", "a cat"), "only one of FILE, --document and --text"),
         (("-", "--text", "a cat"), "only one of FILE, --document and --text"),
+        ((tmp_path / "*.csv", "--output", tmp_path / "out", "--text", "a cat"), "only one of FILE"),
+        ((tmp_path / "*.csv", "--output", tmp_path / "out", "--document", tmp_path), "only one of FILE"),
         (("--document", write_csv(tmp_path / "in.csv", make_rows(5, 0))), "a table, not one text"),
         (("--document", tmp_path, "--keep", "id"), "no column 'id'"),
     ):

@@ -70,6 +70,7 @@ def test_parquet_has_types_that_hold_all_rows(tmp_path):
 
 BIG = 2**63 - 1
 DAY = datetime.date(2026, 1, 31)
+MOMENT = datetime.datetime(2026, 1, 31, 12, 30)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +84,9 @@ DAY = datetime.date(2026, 1, 31)
         (Decimal("1.5"), b"x", ['"1.5"', "\"b'x'\""]),
         (DAY, 7, ['"2026-01-31"', "7"]),
         (DAY, math.nan, ['"2026-01-31"', "NaN"]),
+        (DAY, MOMENT, ['"2026-01-31"', '"2026-01-31 12:30:00"']),
+        (MOMENT, MOMENT.replace(tzinfo=datetime.UTC), ['"2026-01-31 12:30:00"', '"2026-01-31 12:30:00+00:00"']),
+        ([DAY], [MOMENT], ['["2026-01-31"]', '["2026-01-31 12:30:00"]']),
         (("\ud83d", 1), b"x", ['["\ufffd", 1]', "\"b'x'\""]),
         ([BIG], [math.nan], [f"[{BIG}]", "[NaN]"]),
     ],

@@ -4,7 +4,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from fastformer.data.frames import as_records, only_column
+from fastformer.data.frames import as_records, check_several, only_column
 from fastformer.data.tables import Row, read_rows
 from fastformer.errors import UserError
 
@@ -33,3 +33,10 @@ def test_a_name_of_two_columns_is_told(names):
     with pytest.raises(UserError, match="the data frame has several columns called '.'; rename all but one"):
         as_records(pd.DataFrame([["a", "b"]], columns=names))
     assert as_records(pd.DataFrame()) == []
+
+
+@pytest.mark.parametrize(("given", "kind"), [("ab", "string"), (b"ab", "string"), ({"text": "ab"}, "dictionary")])
+def test_one_example_is_no_list_of_them(given, kind):
+    for check in (check_several, only_column):
+        with pytest.raises(UserError, match=f"^give a list of texts, not one {kind}$"):
+            check(given, "texts")

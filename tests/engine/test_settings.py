@@ -4,10 +4,12 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fastformer.engine.settings import TrainingSettings, problem_with
 from fastformer.errors import UserError
+from fastformer.tasks.answering import options_for
 from fastformer.tasks.base import declared, get_task
 
 
@@ -45,9 +47,21 @@ def settings(tmp_path, monkeypatch):
         ("training.betas = [0.9]", "training.betas is a list, not [a finite number, a finite number]"),
         ("training.schedule = 'linaer'", "training.schedule is \"linaer\", not 'linear' or 'constant' or"),
         ("training.fill_by = 'token'", "training.fill_by is \"token\", not 'rows' or 'tokens'"),
+        ("training.warmup = -1", "training.warmup is -1; give at least 0"),
+        ("training.warmup = 5", "training.warmup is 5; give at most 0.99"),
+        ("training.betas = [0.9, 1.5]", "training.betas is 1.5; give at most 0.999999"),
+        ("training.weight_decay = -0.1", "training.weight_decay is -0.1; give at least 0"),
+        ("training.max_grad_norm = 0", "training.max_grad_norm is 0; give at least 1e-09"),
+        ("when.mixer.linear.passes = 0", "when.mixer.linear.passes is 0; give at least 1"),
+        ("crop = 0", "crop is 0; give at least 1"),
+        ("min_frequency = -1", "min_frequency is -1; give at least 0"),
         ("training.epoch = 3", "unknown setting of training 'epoch'; did you mean 'epochs'?"),
         ("model.hiden_size = 8", "unknown setting of the model 'hiden_size'; did you mean 'hidden_size'?"),
         ("model.hidden_size = '8'", 'model.hidden_size is "8", not a whole number'),
+        ("model.hidden_size = -8", "model.hidden_size is -8; give at least 1"),
+        ("model.num_hidden_layers = -1", "model.num_hidden_layers is -1; give at least 0"),
+        ("model.num_attention_heads = 0", "model.num_attention_heads is 0; give at least 1"),
+        ("model.hidden_dropout_prob = 2", "model.hidden_dropout_prob is 2; give at most 1"),
         ("model.norm = 'both'", "model.norm is \"both\", not 'post' or 'pre' or 'none'"),
     ],
 )
@@ -96,11 +110,50 @@ def test_a_preset_that_is_right_is_taken(settings):
 
 def test_masked_words_pass_over_what_only_their_classifier_has(settings):
     assert settings("ngrams = true\nwhen.class_weight.balanced.max_length = 5\ncrop = 9", "masked-words").crop == 9
+    for text, says in (
+        ("ngram = true", "unknown setting 'ngram'"),
+        ("[when.class_wieght.balanced]", "unknown setting of when 'class_wieght'"),
+        ("when.mixer.linear.max_lenght = 9", "unknown setting of when.mixer.linear 'max_lenght'"),
+    ):
+        with pytest.raises(UserError, match=f"^mine.toml: {says}"):
+            settings(text, "masked-words")
 
 
 def test_a_model_from_python_is_checked_too():
     with pytest.raises(UserError, match="^unknown setting of the model 'hiden_size'"):
         get_task("classification").settings(model={"hiden_size": 3})
+
+
+def test_sizes_of_every_recommender_are_checked(settings):
+    with pytest.raises(UserError, match=r"^mine\.toml: model\.cube_channels is 0; give at least 1$"):
+        settings("model.cube_channels = [0, 2]", "recommendation")
+
+
+@pytest.mark.parametrize(
+    ("task", "given", "says"),
+    [
+        ("classification", {"top": "x"}, '--top is "x", not a whole number or null'),
+        ("classification", {"top": True}, "--top is true, not a whole number or null"),
+        ("classification", {"threshold": "x"}, '--threshold is "x", not a finite number or null'),
+        ("summarization", {"beams": -3}, "--beams is -3; give at least 1"),
+        ("summarization", {"beams": 1.5}, "--beams is 1.5, not a whole number or null"),
+        ("summarization", {"beams": 10**9}, "--beams is 1000000000; give at most 100"),
+        ("recommendation", {"scores": "false"}, '--scores is "false", not true or false or null'),
+        ("masked-words", {"top": "x"}, '--top is "x", not a whole number'),
+    ],
+)
+def test_options_of_predicting_are_checked_wherever_they_come_from(task, given, says):
+    with pytest.raises(UserError) as caught:
+        options_for(task, "predicting", given)
+    assert str(caught.value) == says
+
+
+def test_options_may_be_numbers_of_numpy_and_paths(tmp_path):
+    found = options_for("classification", "predicting", {"top": np.int64(2), "threshold": np.float64(0.5)})
+    assert (type(found.top), found.threshold) == (int, 0.5)
+    for place in (tmp_path, str(tmp_path)):
+        assert options_for("classification", "evaluating", {"report": place}).report == place
+        assert options_for("conversion", "evaluating", {"plot": place}).plot == place
 
 
 @pytest.mark.parametrize("task", list(declared()))

@@ -264,6 +264,9 @@ assert "torch" not in sys.modules and "transformers" not in sys.modules
         for folder in (run_folder, tmp_path / "nothing"):
             with pytest.raises(UserError, match="not an export"):
                 load_export(folder)
+        for one in ("a cat", {"text": "a cat"}):
+            with pytest.raises(UserError, match="give a list of examples, not one"):
+                load_export(export_folder).predict(one)
 
     def test_a_light_predictor_cuts_and_refuses_as_the_other(self, export_folder, tmp_path):
         light = light_predictor(export_folder)

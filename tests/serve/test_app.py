@@ -2,12 +2,18 @@
 
 import base64
 import json
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from fastformer.serve import Limits, create_app
+from fastformer.data.tokenizers import encode_batch
+from fastformer.serve import Limits, create_app, tei
+from fastformer.serve import model as serve_model
+from fastformer.serve.open_inference import outputs_of
 from fastformer.tasks.verbs import load
 
 TEXTS = ["a hammer and the saw", "the soup with a bread", "a cat", ""]
@@ -62,7 +68,7 @@ def test_a_task_that_only_these_tests_know_is_served(trained):
         long = {"inputs": "hush " * 40}
         refused = client.post("/predict", json=long)
         assert refused.status_code == 422
-        assert "40 tokens, and the model reads 32" in refused.json()["error"]
+        assert "a text of more than 32 tokens" in refused.json()["error"]
         assert client.post("/predict", json=long | {"truncate": True}).status_code == 200
         wrong = client.post("/predict", json={"inputs": {"words": "hush"}})  # the task does not look, and trips
         assert (wrong.status_code, wrong.json()["error"]) == (422, "the inputs cannot be read (KeyError: 'text')")
@@ -240,6 +246,33 @@ def test_other_origins_may_ask_only_where_that_is_wanted(classifier, client):
     assert answer.headers["access-control-allow-origin"] == "https://app.example"
 
 
+def test_a_page_of_another_origin_may_not_reload(classifier, client):
+    for origin, status in (("http://testserver", 200), ("https://other.example", 403), ("null", 403), (None, 200)):
+        found = client.post("/reload", headers={} if origin is None else {"Origin": origin})
+        assert found.status_code == status, origin
+    refused = client.post("/reload", headers={"Origin": "https://other.example"}).json()["error"]
+    assert refused == "a page of https://other.example may not reload this server; --cors lets it"
+    for cors in (["https://app.example"], ["*"]):
+        with client_for(classifier, cors=cors) as allowed:
+            assert allowed.post("/reload", headers={"Origin": "https://app.example"}).status_code == 200
+
+
+def test_a_run_that_offers_something_else_is_not_reloaded(classifier, tmp_path):
+    from fastformer.export.exporting import export
+
+    pytest.importorskip("onnxruntime")
+    run = tmp_path / "run"
+    shutil.copytree(classifier, run)
+    with client_for(run) as client:
+        export(classifier, tmp_path / "onnx", show_progress=False)
+        shutil.rmtree(run)
+        shutil.copytree(tmp_path / "onnx", run)
+        refused = client.post("/reload")
+        assert (refused.status_code, "has other routes now (explain)" in refused.json()["error"]) == (409, True)
+        assert client.post("/explain", json={"text": "a soup"}).status_code == 200
+        assert client.post("/predict", json={"inputs": "a soup"}).status_code == 200
+
+
 def test_the_short_way_answers_as_the_long_one(client):
     """A route that is asked directly, and the same through FastAPI, which a body in UTF-16 is left to."""
     for path in ("/predict", "/models/model/predict", "/embed"):
@@ -259,3 +292,139 @@ def test_what_is_no_json_is_not_taken_for_it(client):
         ("text/plain", 422),
     ):
         assert client.post("/predict", content=content, headers={"content-type": kind}).status_code == status
+
+
+@pytest.mark.parametrize(
+    ("task", "route", "field"),
+    [
+        ("loudness", "/predict", "text"),
+        ("summarization", "/predict", "article"),
+        ("summarization", "/embed", "article"),
+        ("conversion", "/predict", "behaviors"),
+        ("conversion", "/predict", "ad"),
+        ("recommendation", "/embed", "title"),
+    ],
+)
+def test_a_text_in_an_object_that_would_be_cut_is_refused(trained, task, route, field):
+    long = "a hammer and the saw " * 400
+    with client_for(trained(task)) as client:
+        about = client.get("/info").json()
+        given = about["sample"] if task == "conversion" else {}
+        body = {"inputs": [given | {field: [long] if field == "behaviors" else long}]}
+        refused = client.post(route, json=body)
+        assert refused.status_code == 422
+        assert f"a text of more than {about['max_input_length']:,} tokens" in refused.json()["error"]
+        assert client.post(route, json=body | {"truncate": True}).status_code == 200
+
+
+def test_who_sends_too_long_a_text_does_not_spoil_the_batch_of_others(trained):
+    """Both may wait for the model's turn together."""
+    with client_for(trained("loudness"), limits=Limits(wait=0.2)) as client, ThreadPoolExecutor(2) as asking:
+        found = [asking.submit(client.post, "/predict", json={"inputs": one}) for one in ("hush " * 40, "hush")]
+        assert [one.result().status_code for one in found] == [422, 200]
+
+
+@pytest.mark.parametrize("task", ["classification", "encoder", "summarization", "masked-words"])
+def test_an_object_without_the_field_that_is_read_is_refused(trained, task):
+    with client_for(trained(task)) as client:
+        for route in ("/predict", "/embed"):
+            wrong = client.post(route, json={"inputs": [{"text": "a soup", "id": 1}, {"body": "a hammer"}]})
+            assert wrong.status_code == 422
+            assert wrong.json()["error"].startswith("example 2: no column 'text'; columns found: body")
+            rest = client.post(route, json={"inputs": [{"text": "a soup", "id": 1}, {"text": "a"}, {"text": None}]})
+            assert (rest.status_code, len(rest.json())) == (200, 3)
+
+
+def test_top_k_and_threshold_count_in_both_forms(client):
+    def ask(**body):
+        return client.post("/predict", json={"inputs": TEXTS[0], **body}).json()
+
+    every = ask()
+    whole = ask(full=True, parameters={"top_k": 1})
+    assert whole["probabilities"] == {every[0]["label"]: every[0]["score"]}
+    assert whole["label"] == every[0]["label"]
+    least = (every[0]["score"] + every[1]["score"]) / 2
+    assert ask(parameters={"threshold": least}) == every[:1]
+    assert ask(parameters={"threshold": 1}) == []
+
+
+def test_what_is_not_offered_is_refused(client, trained):
+    for route in ("/predict", "/embed"):
+        assert client.post(route, json={"inputs": "a", "truncation_direction": "Right"}).status_code == 200
+        wrong = client.post(route, json={"inputs": "a", "truncation_direction": "left"})
+        assert wrong.status_code == 422
+        assert wrong.json()["error"] == "`truncation_direction`: Input should be 'right' or 'Right'"
+    with client_for(trained("loudness")) as other:
+        wrong = other.post("/predict", json={"inputs": "a", "parameters": {"top_k": 1}})
+    assert (wrong.status_code, "does not answer with labels" in wrong.json()["error"]) == (422, True)
+
+
+def test_fields_of_any_answer_are_outputs():
+    found = outputs_of([{"rank": 1}, {"rank": 2, "name": "a"}])
+    assert [(one["name"], one["data"]) for one in found] == [("rank", [1.0, 2.0]), ("name", ["null", '"a"'])]
+
+
+@pytest.mark.parametrize("shape", [[-1], [-1, -1], [1] * 9, [10**4000] * 1000])
+def test_a_shape_that_is_none_is_refused_before_it_is_reckoned(client, shape):
+    tensor = {"name": "text", "shape": shape, "datatype": "BYTES", "data": ["a"]}
+    wrong = client.post("/v2/models/model/infer", json={"inputs": [tensor]})
+    assert (wrong.status_code, wrong.json()["error"].startswith("the shape has ")) == (422, True)
+
+
+def test_more_tokens_than_an_answer_should_have_are_refused(client, monkeypatch):
+    monkeypatch.setattr(tei, "MOST_TOKENS", 1000)
+    assert len(client.post("/tokenize", json={"inputs": "(" * 1000}).json()[0]) == 1000
+    for inputs in ("(" * 1001, "(" * 1_000_000, ["( " * 600] * 2):
+        refused = client.post("/tokenize", json={"inputs": inputs})
+        assert (refused.status_code, "more than 1,000 tokens" in refused.json()["error"]) == (413, True)
+
+
+def test_texts_are_tokenized_in_the_models_turn_and_only_as_far_as_it_reads(client, monkeypatch):
+    seen = []
+
+    def noting(tokenizer, texts, most):
+        seen.append((threading.current_thread().name, most))
+        return encode_batch(tokenizer, texts, most)
+
+    monkeypatch.setattr(serve_model, "encode_batch", noting)
+    longest = client.get("/info").json()["max_input_length"]
+    long = "( " * max(longest, 500)
+    client.post("/predict", json={"inputs": long})
+    client.post("/v1/embeddings", json={"model": "model", "input": "a"})
+    assert {name for name, _ in seen} == {"model model"}
+    assert {most for _, most in seen} <= {longest, longest + 1}
+    assert longest in {most for _, most in seen}
+
+
+@pytest.mark.parametrize("half", [b"\\ud83d", b"\\udf6f x", b"a \\\\ \\ud83d"])
+def test_half_a_character_is_answered_as_any_other(client, half):
+    kind = {"content-type": "application/json"}
+    tensor = b'{"name": "%s", "shape": [1], "datatype": "BYTES", "data": ["%s"]}'
+    asked = {
+        "/predict": b'{"inputs": "%s"}' % half,
+        "/embed": b'{"inputs": [{"text": "%s", "%s": 1}]}' % (half, half),
+        "/rerank": b'{"query": "%s", "texts": ["%s"], "return_text": true}' % (half, half),
+        "/tokenize": b'{"inputs": "%s"}' % half,
+        "/explain": b'{"text": "%s"}' % half,
+        "/v1/embeddings": b'{"model": "model", "input": "%s"}' % half,
+        "/v2/models/model/infer": b'{"id": "%s", "inputs": [%s]}' % (half, tensor % (b"text", half)),
+    }
+    for path, body in asked.items():
+        assert client.post(path, content=body, headers=kind).status_code == 200, path
+    inner = tensor % (b"json", json.dumps(f'{{"text": "{half.decode()}"}}')[1:-1].encode())
+    assert client.post("/v2/models/model/infer", content=b'{"inputs": [%s]}' % inner, headers=kind).status_code == 200
+    other = client.post("/v1/embeddings", content=b'{"model": "%s", "input": "a"}' % half, headers=kind)
+    assert other.status_code == 404
+
+
+def test_what_is_nested_too_deeply_is_refused(client):
+    for depth in (500, 900, 5_000, 1_000_000):
+        deep = "[" * depth + "]" * depth
+        for path, body in (
+            ("/predict", f'{{"inputs": [{{"text": {deep}}}]}}'),
+            ("/tokenize", f'{{"inputs": {deep}}}'),
+            ("/explain", f'{{"text": {deep}}}'),
+        ):
+            found = client.post(path, content=body, headers={"content-type": "application/json"})
+            assert found.status_code in (400, 422), (path, depth)
+            assert "\n" not in found.json()["error"]

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from fastformer.errors import UserError
+from fastformer.serve import Limits
+from fastformer.serve import server as server_module
 from fastformer.serve.server import named_runs, serve
 
 ROOT = Path(__file__).parents[2]
@@ -144,6 +146,15 @@ def test_it_listens_here_only_sheds_load_reloads_and_stops(started, classifier, 
     slow.close()
     with pytest.raises(OSError, match="refused"):
         server.ask("/health")
+
+
+def test_uvicorn_is_told_how_many_connections_may_be_open(classifier, monkeypatch):
+    told = []
+    monkeypatch.setattr(server_module._Server, "run", lambda self, sockets: told.append(self.config.limit_concurrency))
+    monkeypatch.setattr(server_module, "_settle", lambda: None)  # of this process, which goes on
+    serve({"model": classifier}, port=0, limits=Limits(queue=3, connections=4))
+    serve({"model": classifier}, port=0)
+    assert told == [7, 1536]
 
 
 @pytest.mark.parametrize("host", ["caf\udce9", "a\0b", "x" * 100 + ".org", "999.1.1.1"])

@@ -7,6 +7,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from fastformer.serve import Limits, create_app
+from fastformer.tasks.conversion import serving as scoring_routes
 from fastformer.tasks.verbs import load
 
 
@@ -81,6 +82,30 @@ def test_behaviours_are_there_again_after_a_restart(trained, tmp_path):
     assert [one["behavior"] for one in after[0]["moved"]] == did
     alone = load(run).predict([{"behaviors": did[1:], "ad": "soup", **side}])
     assert after[0]["moved"][0]["change"] == pytest.approx(expected[0] - next(alone)["probability"], abs=2e-6)
+
+
+def test_half_a_character_costs_nobody_a_history(trained):
+    with serving(trained("conversion")) as client:
+        client.post("/behaviors", json={"user": "ann", "add": ["a soup"]})
+        body = b'{"user": "ann", "forget": true, "add": ["\\ud83d"]}'
+        found = client.post("/behaviors", content=body, headers={"content-type": "application/json"})
+        assert (found.status_code, found.json()["behaviors"]) == (200, ["?"])
+        assert client.post("/behaviors", json={"user": "ann"}).json()["behaviors"] == ["?"]
+
+
+def test_what_one_request_may_ask_for_is_bounded(trained, monkeypatch):
+    monkeypatch.setattr(scoring_routes, "MOST_CHANGES", 6)
+    with serving(trained("conversion")) as client:
+        body = {"behaviors": ["a soup", "a saw"], "ads": ["a"] * 3, "moved": True}
+        assert client.post("/score", json=body).status_code == 200
+        more = client.post("/score", json=body | {"ads": ["a"] * 4})
+        assert client.post("/score", json=body | {"ads": ["a"] * 4, "moved": False}).status_code == 200
+    assert (more.status_code, "4 ads by 2 behaviours are 8 changes, and 6 are the most" in more.text) == (422, True)
+    with serving(trained("recommendation")) as client:
+        [first] = client.post("/articles", json={"query": "", "top": 1}).json()
+        assert first in client.post("/articles", json={"query": f"{first['title']} " * 1000, "top": 1000}).json()
+        more = client.post("/articles", json={"query": " ".join(map(str, range(33)))})
+    assert (more.status_code, "33 different words, and 32 are the most" in more.text) == (422, True)
 
 
 def test_a_summary_can_be_watched(trained):

@@ -233,6 +233,23 @@ def test_a_log_brings_back_every_user(run, tmp_path):
     assert BehaviorStore.open(run, **kept).log.of("user 0") == []
 
 
+def test_what_is_added_anew_takes_the_place_of_all_or_nothing_does(run, tmp_path):
+    log = tmp_path / "behaviors.sqlite"
+    store = BehaviorStore.open(run, log=log)
+    store.add("ann", *ROWS[0]["behaviors"])
+    before = store.score("ann", "soup"), store.log.of("ann")
+    with pytest.raises(UnicodeEncodeError):  # which SQLite cannot keep
+        store.add("ann", "\ud83d", anew=True)
+    assert (store.score("ann", "soup"), store.log.of("ann")) == before
+    store.add("ann", "the soup", anew=True)
+    assert store.log.of("ann") == BehaviorStore.open(run, log=log).log.of("ann") == ["the soup"]
+    other = BehaviorStore.open(run)
+    other.add("ann", "a saw")
+    other.add("ann", "the soup", anew=True)
+    assert other.score("ann", "soup") == pytest.approx(store.score("ann", "soup"), abs=1e-6)
+    assert store.score("ann", "soup") != before[0]
+
+
 def test_threads_that_share_a_log_lose_and_double_nothing(run, tmp_path):
     for turn in range(3):
         path = tmp_path / f"{turn}.sqlite"

@@ -274,6 +274,10 @@ def test_mistakes_are_named(fitted):
         TextClassifier().fit(["a", "b"], ["x"])
     with pytest.raises(ValueError, match="not one string"):
         fitted.predict("a cat")
+    with pytest.raises(ValueError, match="not one dictionary"):
+        fitted.predict({"text": "a cat"})
+    with pytest.raises(ValueError, match="a list of labels, not one string"):
+        TextClassifier().fit(["a", "b"], "xy")
     with pytest.raises(ValueError, match="text 1 is a int"):
         fitted.predict(["a", 3])
     with pytest.raises(ValueError, match="in a matrix, 1 says that a text has the label of the column"):
@@ -313,15 +317,20 @@ def test_labels_are_written_as_files_have_them(data, tmp_path):
 
 def test_labels_of_any_type_are_scored(data, tmp_path):
     """A run that was trained on a file has strings for classes, also where labels are numbers."""
-    texts, stars = data[0][:60], [{"animal": 1, "food": 5, "tool": 3}[label] for label in data[1][:60]]
+    texts, stars = data[0][:60], [{"animal": 1, "food": 5, "tool": 4.1}[label] for label in data[1][:60]]
     source = write_csv(tmp_path / "a.csv", list(zip(texts, stars, strict=True)))
     train("classification", source, output=tmp_path / "run", epochs=1, preset="encoder", show_progress=False)
     model = TextClassifier.load(tmp_path / "run")
-    assert model.classes_.tolist() == ["1", "3", "5"]
-    right = [int(ours) == theirs for ours, theirs in zip(model.predict(texts), stars, strict=True)]
+    assert model.classes_.tolist() == ["1", "4.1", "5"]
+    right = [float(ours) == theirs for ours, theirs in zip(model.predict(texts), stars, strict=True)]
     assert any(right)
     for labels in (stars, [float(star) for star in stars], [str(star) for star in stars], np.array(stars)):
         assert model.score(texts, labels) == np.mean(right)
+    short = pd.Series(stars, dtype="float32")  # whose 4.1 is 4.099999904632568 as one of Python's floats
+    for labels in (short, short.to_frame(), short.to_numpy()):
+        assert model.score(texts, labels) == np.mean(right)
+        with pytest.raises(ValueError, match="continuous numbers; learn them with TextRegressor"):
+            TextClassifier().fit(texts, labels)
     several = TextClassifier(epochs=1, preset="encoder").fit(texts, [[str(star)] for star in stars])
     of_lists = several.score(texts, [[str(star)] for star in stars])
     assert of_lists > 0

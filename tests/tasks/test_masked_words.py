@@ -159,6 +159,8 @@ def test_blanks_are_filled(run, tmp_path):
     assert set(list(first[0])[:4]) == set(ANIMALS)
     assert set(list(first[1])[:4]) == set(COLOURS)
     assert 0.9 < sum(first[0].values()) <= 1.0001
+    with pytest.raises(UserError, match="give a list of texts, not one string"):
+        list(load(run).predict("a red [MASK]"))
 
 
 @pytest.mark.parametrize("marked", [False, True])

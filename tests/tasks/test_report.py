@@ -165,7 +165,7 @@ def test_of_many_classes_the_most_confused_are_shown_and_said_to_be(tmp_path, fi
 def test_evaluate_writes_a_report_and_says_the_classes(run_folder, files, tmp_path):
     plain = evaluate(open_run(run_folder), files["test"], by_class=False, **quiet)
     assert "classes" not in plain
-    result = evaluate(open_run(run_folder), files["test"], report=tmp_path / "a" / "report", **quiet)
+    result = evaluate(open_run(run_folder), files["test"], report=str(tmp_path / "a" / "report"), **quiet)
     assert {name: result[name] for name in plain} == plain
     assert list(result["classes"]) == ["animal", "food", "tool"]
     assert np.mean([one["f1"] for one in result["classes"].values()]) == pytest.approx(plain["macro_f"])

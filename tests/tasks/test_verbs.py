@@ -10,6 +10,7 @@ from functools import partial
 from importlib.util import find_spec
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
@@ -70,6 +71,15 @@ def test_predictions_come_in_input_order_with_probabilities(run_folder, tmp_path
         assert list(line["probabilities"]) == ["animal", "food", "tool"]
         assert sum(line["probabilities"].values()) == pytest.approx(1, abs=1e-5)
         assert line["label"] == max(line["probabilities"], key=line["probabilities"].get)
+
+
+def test_in_python_texts_come_in_a_list_or_a_data_frame(run_folder):
+    loaded = load(run_folder)
+    for answer in (loaded.predict, loaded.vectors):
+        for one in ("a cat", {"text": "a cat"}):
+            with pytest.raises(UserError, match="give a list of texts, not one"):
+                list(answer(one))
+    assert list(loaded.predict(pd.DataFrame({"text": ["a cat"]}))) == list(loaded.predict(["a cat"]))
 
 
 def test_top_keeps_the_largest_probabilities_in_falling_order(run_folder, tmp_path):

@@ -36,7 +36,9 @@ def recommend(
     from fastformer.runs.folder import open_run
     from fastformer.tasks.recommendation import recommend as find
     from fastformer.tasks.recommendation import recommend_to_all
+    from fastformer.tasks.recommendation.model import check_users
 
+    check_users(history, users, output)
     if users is not None:
         recommend_to_all(open_run(run), users, output, top=top, news=news, show_progress=output is not None)
         return

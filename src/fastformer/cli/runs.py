@@ -172,7 +172,7 @@ def predict(
     }
     spread: dict[str, Any] = {"workers": workers, "engine": engine, "address": address}
     if are_many(data, output, **spread):
-        return _score_files("predict", run, data, output, **how, **spread)
+        return _score_files("predict", run, data, output, document=document, text=text, **how, **spread)
     show_progress = output is not None or not sys.stdout.isatty()
     count = predict(run, data, output, document=document, text=text, **how, show_progress=show_progress)
     if output is not None:

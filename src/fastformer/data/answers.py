@@ -11,7 +11,7 @@ import pickle
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from numbers import Number
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
@@ -118,12 +118,25 @@ def _common(kind: Any, values: list[Any]) -> Any:
 
     try:
         own = pa.array(values).type
-        if pa.types.is_temporal(own) and any(isinstance(value, Number) for value in values):
-            return pa.string()  # Arrow would read 7 beside a date as the eighth day of 1970
+        inner = own.value_type if pa.types.is_list(own) else own
+        if pa.types.is_temporal(inner) and len(_kinds_of_time(values)) > 1:
+            return pa.string()
         schemas = [pa.schema([("", one)]) for one in (kind, own)]
         return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
     except _UNFIT:
         return pa.string()
+
+
+def _kinds_of_time(values: list[Any]) -> set[Any]:
+    """Dates, times and what else is among the values, or in lists of them, each a kind of its own.
+
+    Beside a date Arrow would cut a datetime to its day and read 7 as the eighth day of 1970; beside a datetime with a
+    zone it would take one without for UTC.
+    """
+    flat = [one for value in values for one in (value if isinstance(value, list | tuple) else [value])]
+    return {
+        (datetime, one.tzinfo is None) if isinstance(one, datetime) else type(one) for one in flat if one is not None
+    }
 
 
 def _holds(kind: Any, values: list[Any]) -> bool:

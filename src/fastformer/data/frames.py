@@ -3,12 +3,15 @@
 A data frame that is taken for a list gives the names of its columns, so one is never taken for a list here.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fastformer.errors import UserError
+
+_SHORT_FLOATS = ("float16", "float32")  # as one of Python's floats, 4.1 in 32 bits would be 4.099999904632568
 
 
 def as_records(source: Any) -> Any:
@@ -29,16 +32,25 @@ def as_records(source: Any) -> Any:
     return source
 
 
+def check_several(given: Any, what: str = "examples") -> None:
+    """Refuse one string or dictionary in place of a list, which would be read letter by letter, or key by key."""
+    if isinstance(given, str | bytes | Mapping):
+        raise UserError(f"give a list of {what}, not one {'dictionary' if isinstance(given, Mapping) else 'string'}")
+
+
 def only_column(values: Any, what: str) -> Any:
     """The values of a data frame or matrix of one column; anything else as it is, if it is not wider."""
+    check_several(values, what)
     if _is_frame(values):
         names = _names(values)
         if len(names) != 1:
             listed = ", ".join(map(str, names[:10]))
             raise ValueError(f"{what}: a data frame with {len(names)} columns ({listed}); give one, as in df['text']")
+        if hasattr(values, "iloc"):  # pandas
+            return list(only_column(values.iloc[:, 0], what))
         return [value for record in as_records(values) for value in record.values()]
     if getattr(values, "ndim", 1) == 1:
-        return values
+        return list(np.asarray(values)) if str(getattr(values, "dtype", "")).lower() in _SHORT_FLOATS else values
     if values.ndim == 2 and values.shape[1] == 1:
         return np.asarray(values)[:, 0].tolist()
     raise ValueError(f"{what} must be a list, one per text, not a matrix of {values.ndim} dimensions")

@@ -37,6 +37,12 @@ def given_objects(
     return _checked(((f"example {number}", record) for number, record in enumerate(records, 1)), needed, first)
 
 
+def check_columns(examples: Iterable[Any], needed: Sequence[str]) -> None:
+    """Refuse a dictionary that lacks a column."""
+    for _ in given_objects((one for one in examples if isinstance(one, dict)), needed):
+        pass
+
+
 def missing_column(where: str, column: str, found: Sequence[str]) -> UserError:
     """The mistake that a column is not there."""
     listed = ", ".join(found[:30]) + (", …" if len(found) > 30 else "")

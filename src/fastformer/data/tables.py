@@ -24,6 +24,7 @@ from fastformer.data.columns import ColumnChoice
 from fastformer.data.formats import Choose, Record, picker, read_file, read_folder, read_hub, read_saved, read_stream
 from fastformer.data.keeping import Fields, Keep, KeepingColumns
 from fastformer.data.left_out import LeftOut, say_once
+from fastformer.data.objects import check_columns
 from fastformer.data.opening import Format, Layout, as_utf8, guard
 from fastformer.data.published import published_reader
 from fastformer.data.separated import separator_named
@@ -120,6 +121,15 @@ def read_rows(
     converters = {"single": label_of, "multi": labels_of, "number": number_of, "none": _no_label}
     records = _open(source, reading, label_kind != "none")
     return _rows(called(source), records, converters[label_kind], reading.strict, every_row)
+
+
+def given_texts(examples: Iterable[Any], reading: Reading) -> list[list[str]]:
+    """The text of each string or dictionary, in a list. The first dictionary decides the columns; all have them."""
+    objects = [one for one in examples if isinstance(one, dict)]
+    rows = read_rows(objects, reading, label_kind="none", every_row=True) if objects else iter(())
+    found = [[next(rows).text if isinstance(one, dict) else one] for one in examples]
+    check_columns(objects, reading.chosen.get("texts", ()))
+    return found
 
 
 def read_texts_with_fields(

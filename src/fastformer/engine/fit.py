@@ -230,20 +230,26 @@ def explained_configuration() -> Iterator[None]:
 
 
 def checked_model(given: Mapping[str, Any], *configurations: type[PreTrainedConfig]) -> dict[str, Any]:
-    """Settings of a model, if each is a field of one of these configurations and of its type.
+    """Settings of a model, if each is a field of one of these configurations, and what that may be.
 
     What transformers adds to every configuration is no setting. A whole number is made a float where the field is one:
     the configurations themselves refuse it.
     """
     not_ours = {one.name for one in fields(PreTrainedConfig)}
-    known = {one.name: one.type for kind in configurations for one in fields(kind) if one.name not in not_ours}
+    known = {one.name: one for kind in configurations for one in fields(kind) if one.name not in not_ours}
     checked: dict[str, Any] = {}
     for name, value in given.items():
         if name not in known:
             raise UserError(unknown("setting of the model", name, sorted(known)))
-        if wrong := problem_with(value, known[name]):
+        kind, check = known[name].type, known[name].metadata.get("validator")
+        if wrong := problem_with(value, kind):
             raise UserError(f"model.{name} {wrong}")
-        checked[name] = float(value) if known[name] in (float, float | None) and type(value) is int else value
+        if check is not None:
+            try:
+                check(value)
+            except ValueError as error:
+                raise UserError(f"model.{name} {error}") from None
+        checked[name] = float(value) if kind in (float, float | None) and type(value) is int else value
     return checked
 
 

@@ -4,7 +4,8 @@
     class Settings(TaskSettings):
         max_length: int = option(512, "Cut texts after this many tokens.", least=1)
 
-A field without `option` is a key of presets and of run.json only; `found(default)` is a field that the data decides.
+A field without `option` is a key of presets and of run.json only, which may be `limited(default, least=1)`;
+`found(default)` is a field that the data decides.
 Presets are data: `presets.toml` beside the task has one table per preset. `like` names another preset to start from,
 and a table `when.FIELD.VALUE` changes a preset if a field has that value, and those that are like it too, whatever they
 say themselves: only their own `when` comes before it. `--preset FILE.toml` is the user's own, and each key is checked:
@@ -49,10 +50,23 @@ class Option:
     place: Literal["settings", "record", "data"] = "settings"  # where run.json has it
 
 
+@dataclass(frozen=True)
+class Limits:
+    """The least and the most that a number may be."""
+
+    least: float | None = None
+    most: float | None = None
+
+
 def option(default: Any = _ABSENT, help: str = "", **about: Any) -> Any:
     """A field that is an option too; without a default every preset must give it."""
     given = {} if default is _ABSENT else {"default": default}
     return field(**given, metadata={"option": Option(help, **about)})
+
+
+def limited(default: Any, least: float | None = None, most: float | None = None) -> Any:
+    """A field that is no option, for a number in these limits."""
+    return field(default=default, metadata={"limits": Limits(least, most)})
 
 
 def found(default: Any) -> Any:
@@ -82,14 +96,14 @@ class TrainingSettings:
     epochs: int | None = option(None, "Passes over the training data.", least=1, most=10**6)
     batch_size: int | None = option(None, "Rows per step.", least=1)
     learning_rate: float | None = option(None, "Adam's learning rate.", least=1e-9)
-    weight_decay: float = 0.0
-    betas: tuple[float, float] = (0.9, 0.999)
-    warmup: float = 0.0  # fraction of all steps
+    weight_decay: float = limited(0.0, least=0)
+    betas: tuple[float, float] = limited((0.9, 0.999), least=0, most=0.999_999)
+    warmup: float = limited(0.0, least=0, most=0.99)  # fraction of all steps
     schedule: Schedule = "linear"
-    max_grad_norm: float = 1.0
+    max_grad_norm: float = limited(1.0, least=1e-9)
     fill_by: Literal["rows", "tokens"] = "rows"  # what batches have equally many of; `batch_size` is then the mean
-    table_rate: float = 1.0  # learning rate of the vectors of words, as a share of the others'
-    pretrained_rate: float = 1.0  # learning rate of `model.pretrained`, an encoder from elsewhere, as a share
+    table_rate: float = limited(1.0, least=0)  # learning rate of the vectors of words, as a share of the others'
+    pretrained_rate: float = limited(1.0, least=0)  # that of `model.pretrained`, an encoder from elsewhere
     lazy_embeddings: bool = False  # update only the rows of a large embedding that a batch met
     seed: int = option(0, "Random seed: the same seed gives the same model.", least=0, most=2**32 - 1)
 
@@ -121,7 +135,7 @@ class TaskSettings:
                 raise UserError(unknown("setting", name, sorted(known.keys() | _TRAINING.keys())))
             if value is not None:
                 value = plain(value)
-                _check_range(name, value, (_TRAINING.get(name) or known[name]).metadata.get("option"))
+                _check_range(name, value, _limits(_TRAINING.get(name) or known[name]))
                 (training if name in _TRAINING else own)[name] = value
         if "model" in own:
             own["model"] = {**self.model, **own["model"]}
@@ -175,21 +189,26 @@ def _training(values: Mapping[str, Any], named: str) -> TrainingSettings:
 
 
 def _of_record(named: str, value: Any, kind: Any, one: Field) -> Any:
-    """A value of run.json or of a preset, if it is what the field may be."""
+    """A value of run.json, of a preset or of an option, if it is what the field may be."""
     if wrong := problem_with(value, kind):
         raise UserError(f"{named} {wrong}")
-    _check_range(named, value, one.metadata.get("option"))
+    _check_range(named, value, _limits(one))
     return tuple(value) if isinstance(value, list) else value
 
 
-def _check_range(name: str, value: Any, option: Option | None) -> None:
-    """Refuse a number that is too small or too large, wherever it comes from."""
-    if option is None or isinstance(value, bool) or not isinstance(value, int | float):
-        return
-    if option.least is not None and not value >= option.least:
-        raise UserError(f"{name} is {value}; give at least {option.least:,}")
-    if option.most is not None and not value <= option.most:
-        raise UserError(f"{name} is {value}; give at most {option.most:,}")
+def _limits(one: Field) -> Option | Limits | None:
+    return one.metadata.get("option") or one.metadata.get("limits")
+
+
+def _check_range(name: str, value: Any, limits: Option | Limits | None) -> None:
+    """Refuse a number that is too small or too large, or one in a list, wherever it comes from."""
+    for number in value if isinstance(value, list | tuple) else [value]:
+        if limits is None or isinstance(number, bool) or not isinstance(number, int | float):
+            continue
+        if limits.least is not None and not number >= limits.least:
+            raise UserError(f"{name} is {number}; give at least {limits.least:,}")
+        if limits.most is not None and not number <= limits.most:
+            raise UserError(f"{name} is {number}; give at most {limits.most:,}")
 
 
 _CALLED: dict[Any, str] = {
@@ -250,8 +269,8 @@ def _fits(value: Any, kind: Any) -> bool:
         return all(_fits(one, parts[0]) for one in value)
     if kind is float:
         return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
-    if kind is Path:
-        return isinstance(value, str)
+    if kind in (str, Path):  # a path is as good as its name
+        return isinstance(value, str | Path)
     return type(value) is kind
 
 
@@ -281,11 +300,12 @@ def options_of(settings: type) -> dict[str, tuple[Any, Option]]:
 class Presets(Mapping[str, dict[str, Any]]):
     """The presets of a task, read from a TOML file when one is asked for; without a file there is one, `default`.
 
-    A file may be another task's (`borrowed`): then keys that mean nothing here are passed over.
+    A file may be that of another task, the `lender`: then keys that only its settings have are passed over.
     """
 
-    def __init__(self, settings: type[TaskSettings], path: Path, borrowed: bool = False):
-        self.settings, self.path, self.borrowed = settings, path, borrowed
+    def __init__(self, settings: type[TaskSettings], path: Path, lender: type[TaskSettings] | None = None):
+        self.settings, self.path = settings, path
+        self.passed_over = set() if lender is None else {one.name for one in fields(lender)}
 
     def __getitem__(self, name: str) -> dict[str, Any]:
         """The keys of a preset, with those of the preset that it is `like`.
@@ -318,7 +338,7 @@ class Presets(Mapping[str, dict[str, Any]]):
         self._values({name: value for name, value in own.items() if name not in ("like", "when")})
         fields_of_own = sorted(self._fields.keys() - {"training", "model"})
         for name, cases in _table("when", own.get("when", {})).items():
-            if name not in fields_of_own and not self.borrowed:
+            if name not in fields_of_own and name not in self.passed_over - {"training", "model"}:
                 raise UserError(unknown("setting of when", name, fields_of_own))
             for value, changes in _table(f"when.{name}", cases).items():
                 case = f"when.{name}.{value}"
@@ -364,7 +384,7 @@ class Presets(Mapping[str, dict[str, Any]]):
                 found[name] = _training(_table(named, value), named)
             elif name in self._fields:
                 found[name] = _of_record(named, value, self._fields[name].type, self._fields[name])
-            elif not self.borrowed:
+            elif name not in self.passed_over:
                 raise UserError(unknown(f"setting of {table}" if table else "setting", name, sorted(self._fields)))
         return found
 
@@ -422,8 +442,15 @@ def unknown(what: str, given: str, known: Iterable[str]) -> str:
 
 
 def options_given(options: type, given: Mapping[str, Any]) -> Any:
-    """An instance of a dataclass of options, from those that are given (not None)."""
-    return options(**{name: value for name, value in given.items() if value is not None})
+    """An instance of a dataclass of options, from those that are given (not None), each checked."""
+    known = {one.name: one for one in fields(options)}
+    return options(
+        **{
+            name: _of_record(f"--{name.replace('_', '-')}", plain(value), known[name].type, known[name])
+            for name, value in given.items()
+            if value is not None
+        }
+    )
 
 
 def plain(value: Any) -> Any:

@@ -1,10 +1,32 @@
 """`FastformerConfig`: every choice that shapes a model, one documented field each."""
 
 import copy
-from typing import Literal, Self
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
+
+
+@dataclass(frozen=True)
+class Within:
+    """A check of a field: a number, or each one in a list, is not too small or too large. None is no number."""
+
+    least: float
+    most: float | None = None
+
+    def __call__(self, value: Any) -> None:
+        """Raise a `ValueError` that says what is wrong, if something is."""
+        for number in value if isinstance(value, list | tuple) else [value]:
+            if number is not None and not number >= self.least:
+                raise ValueError(f"is {number}; give at least {self.least:,}")
+            if number is not None and self.most is not None and not number <= self.most:
+                raise ValueError(f"is {number}; give at most {self.most:,}")
+
+
+def within(default: Any, least: float = 1, most: float | None = None) -> Any:
+    """A field of a strict configuration that is checked so, whoever sets it; by default it is a size."""
+    return field(default=default, metadata={"validator": Within(least, most)})
 
 
 @strict
@@ -85,36 +107,36 @@ class FastformerConfig(PreTrainedConfig):
 
     model_type = "fastformer"
 
-    vocab_size: int = 30000
-    hidden_size: int = 256
-    num_hidden_layers: int = 2
-    num_attention_heads: int = 16
-    intermediate_size: int = 256
+    vocab_size: int = within(30000)
+    hidden_size: int = within(256)
+    num_hidden_layers: int = within(2, least=0)
+    num_attention_heads: int = within(16)
+    intermediate_size: int = within(256)
 
     mixer: str = "fastformer"
     position_embedding_type: Literal["learned", "sinusoidal", "none"] = "learned"
-    max_position_embeddings: int = 512
+    max_position_embeddings: int = within(512)
     norm: Literal["post", "pre", "none"] = "post"
     final_norm: bool = True
     feed_forward: bool = True
     residual: bool = True
     pooling: Literal["additive", "mean", "first"] = "additive"
-    pooling_size: int | None = None
+    pooling_size: int | None = within(None)
     hidden_act: str = "gelu"
-    hidden_dropout_prob: float = 0.1
-    classifier_dropout: float | None = None
-    layer_norm_eps: float = 1e-12
-    initializer_range: float = 0.02
+    hidden_dropout_prob: float = within(0.1, least=0, most=1)
+    classifier_dropout: float | None = within(None, least=0, most=1)
+    layer_norm_eps: float = within(1e-12, least=0)
+    initializer_range: float = within(0.02, least=0)
     bigram_buckets: int = 0
-    neighbor_size: int = 0
+    neighbor_size: int = within(0, least=0)
     ngram_channel: bool = False
     ngram_form: Literal["present", "counted"] = "present"
-    ngram_buckets: int = 0
+    ngram_buckets: int = within(0, least=0)
     ngram_meanings: bool = False
     ngram_only: bool = False
     doubt: float = 0.0
     label_thresholds: list[float] | None = None
-    token_dropout: float = 0.0
+    token_dropout: float = within(0.0, least=0, most=1)
     share_layers: bool = True
     causal: bool = False
 
@@ -123,17 +145,17 @@ class FastformerConfig(PreTrainedConfig):
     share_query_value: bool = True
     share_heads: bool = False
 
-    window_size: int = 8
-    num_global_tokens: int = 8
-    num_random_tokens: int = 8
-    block_size: int = 4
+    window_size: int = within(8, least=0)
+    num_global_tokens: int = within(8, least=0)
+    num_random_tokens: int = within(8, least=0)
+    block_size: int = within(4)
     random_seed: int = 0
-    projection_size: int = 16
-    pooling_window_size: int = 64
-    pooling_stride: int = 4
+    projection_size: int = within(16)
+    pooling_window_size: int = within(64)
+    pooling_stride: int = within(4)
 
-    decoder_layers: int = 2
-    decoder_positions: int | None = None
+    decoder_layers: int = within(2, least=0)
+    decoder_positions: int | None = within(None)
     decoder_mixer: str = "transformer"
     decoder_start_token_id: int | None = None
     copy_mechanism: bool = False
@@ -165,8 +187,9 @@ class FastformerConfig(PreTrainedConfig):
             raise ValueError(f"neighbor_size={self.neighbor_size} reads the next token too, and causal may not: set 0")
         if self.share_heads and self.head_form == "full":
             raise ValueError("share_heads needs head_form='headwise': full-width scores differ from head to head")
-        if not 0 <= self.label_smoothing < 1:
-            raise ValueError(f"label_smoothing={self.label_smoothing} must be at least 0 and below 1")
+        for name in ("label_smoothing", "doubt"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 0 and below 1")
 
     def with_changes(self, **changes) -> Self:
         """A copy with some fields changed; the original is left alone."""

@@ -18,7 +18,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
 from fastformer.mixers.sequence_parallel import needs_whole_texts
-from fastformer.modeling.configuration import FastformerConfig
+from fastformer.modeling.configuration import FastformerConfig, within
 from fastformer.modeling.encoder import FastformerModel, FastformerPreTrainedModel
 
 
@@ -38,12 +38,12 @@ class FastformerConversionConfig(FastformerConfig):
     model_type = "fastformer-conversion"
 
     user_mixer: str | None = None
-    num_user_layers: int = 1
-    max_behaviors: int = 50
-    head_size: int = 256
-    num_numeric: int = 0
+    num_user_layers: int = within(1, least=0)
+    max_behaviors: int = within(50)
+    head_size: int = within(256)
+    num_numeric: int = within(0, least=0)
     category_sizes: list[int] | None = None
-    category_width: int = 16
+    category_width: int = within(16)
 
     def for_users(self) -> FastformerConfig:
         """The same for the user encoder. The one row of its vocabulary is not used."""

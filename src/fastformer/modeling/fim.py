@@ -24,6 +24,7 @@ from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
+from fastformer.modeling.configuration import within
 from fastformer.modeling.dropout import Dropout
 from fastformer.modeling.recommendation import NewsRecommender
 
@@ -44,15 +45,15 @@ class FimConfig(PreTrainedConfig):
 
     model_type = "fastformer-fim"
 
-    vocab_size: int = 30000
-    hidden_size: int = 256
-    dilations: list[int] | tuple[int, ...] = (1, 2, 3)
-    cube_channels: list[int] | tuple[int, ...] = (32, 16)
-    max_title: int = 20
-    max_history: int = 50
-    hidden_dropout_prob: float = 0.2
-    layer_norm_eps: float = 1e-12
-    initializer_range: float = 0.02
+    vocab_size: int = within(30000)
+    hidden_size: int = within(256)
+    dilations: list[int] | tuple[int, ...] = within((1, 2, 3))
+    cube_channels: list[int] | tuple[int, ...] = within((32, 16))
+    max_title: int = within(20)
+    max_history: int = within(50)
+    hidden_dropout_prob: float = within(0.2, least=0, most=1)
+    layer_norm_eps: float = within(1e-12, least=0)
+    initializer_range: float = within(0.02, least=0)
     pad_token_id: int | None = 0
 
 

@@ -19,7 +19,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from fastformer.mixers.sequence_parallel import needs_whole_texts
-from fastformer.modeling.configuration import FastformerConfig
+from fastformer.modeling.configuration import FastformerConfig, within
 from fastformer.modeling.dropout import Dropout
 from fastformer.modeling.encoder import FastformerModel, FastformerPreTrainedModel
 from fastformer.modeling.parts import similar_rows
@@ -39,7 +39,7 @@ class RecommendationConfig(FastformerConfig):
     model_type = "fastformer-recommendation"
 
     user_mixer: str = "fastformer"
-    max_history: int = 50
+    max_history: int = within(50)
     plm: dict[str, Any] | None = None
 
     def for_users(self) -> FastformerConfig:

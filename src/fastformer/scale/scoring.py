@@ -21,7 +21,7 @@ from fastformer.scale.shards import Place, Shard, find_shards
 from fastformer.scale.work import Job, Outcome, ShardWorker
 from fastformer.surroundings.files import content_hash, digest
 from fastformer.surroundings.progress import how_many, progress_bar, say
-from fastformer.tasks.answering import options_for
+from fastformer.tasks.answering import check_one_source, options_for
 from fastformer.version import __version__
 
 ENGINES = ("ray",)
@@ -67,6 +67,7 @@ def score_files(
     __name__ == "__main__":`, as Python requires of programs that start processes.
     """
     run = run if isinstance(run, Run) else open_run(run)
+    check_one_source(source, options.get("document"), options.get("text"))
     options = {name: value for name, value in options.items() if value is not None and value != DEFAULTS.get(name)}
     for name in PLACE:  # a process per core: a GPU must be asked for
         if options.get(name) == "auto":

@@ -83,7 +83,7 @@ def create_app(
             direct |= {f"/models/{model.name}{route.path}": route} | ({route.path: route} if model is first else {})
     app.include_router(openai.routes(models))
     app.include_router(open_inference.routes(models, lambda: not status.stopping))
-    app.include_router(_common(models, metrics, status))
+    app.include_router(_common(models, metrics, status, cors))
     app.add_exception_handler(Failure, failures.answer)
     app.add_exception_handler(RequestValidationError, _explain_invalid)
     app.add_exception_handler(HTTPException, _explain_http)
@@ -94,7 +94,7 @@ def create_app(
     return app
 
 
-def _common(models: Mapping[str, ServedModel], metrics: Metrics, status: Status) -> APIRouter:
+def _common(models: Mapping[str, ServedModel], metrics: Metrics, status: Status, cors: Sequence[str]) -> APIRouter:
     """Routes that are no model's own."""
     router = APIRouter(tags=["server"])
     first = next(iter(models.values()))
@@ -111,8 +111,16 @@ def _common(models: Mapping[str, ServedModel], metrics: Metrics, status: Status)
         return Response(metrics.text(waiting), media_type=metrics.content_type)
 
     @router.post("/reload", summary="Read the run folders again", response_model=None)
-    async def reload_route() -> dict[str, Any]:
-        """Requests that are on their way lose nothing: the old model answers until the new one is there."""
+    async def reload_route(request: Request) -> dict[str, Any]:
+        """Requests that are on their way lose nothing: the old model answers until the new one is there.
+
+        A web page of another origin gets 403, unless `--cors` names it: this is the one request that a browser sends
+        without asking first.
+        """
+        origin = request.headers.get("origin")
+        own = origin is None or origin.partition("://")[2] == request.headers.get("host")
+        if not own and "*" not in cors and origin not in cors:
+            raise Failure(403, "Validation", f"a page of {origin:.100} may not reload this server; --cors lets it")
         try:
             await asyncio.to_thread(reload_all, models)
         except UserError as error:

@@ -11,6 +11,7 @@ class Limits:
     text: int = 2_000_000  # characters of one text
     inputs: int = 1024  # examples of one request
     queue: int = 512  # requests that wait for the model
+    connections: int = 1024  # that are open beside those of requests that wait
     queue_tokens: int = 4_000_000  # what these hold
     batch_tokens: int = 32_768  # that run together
     wait: float = 0.0  # seconds that the first request of a batch waits for company, where the model is idle

@@ -22,7 +22,9 @@ from fastformer.tasks.verbs import load, options_for
 
 _LOG = logging.getLogger("fastformer.serve")
 _MOST_TOKENS = 18  # that one character may become, after a tokenizer's normalization
+_TOO_LONG = object()  # in place of an answer
 Example = str | dict[str, Any]
+Run = Callable[[Predictor, list[Any]], Sequence[Any]]
 
 
 class Gone(Exception):
@@ -48,6 +50,7 @@ class ServedModel:
         self.predictor: Predictor
         self.services: dict[str, Service]
         self.shown: dict[str, Any]  # the answer to its sample
+        self.offers: set[str] | None = None  # routes, which are made once
         self._take(self._load())
         self.batcher = Batcher(name, limits, metrics)
 
@@ -56,10 +59,13 @@ class ServedModel:
 
     def _take(self, predictor: Predictor) -> None:
         services = {one.name: one for one in predictor.services(self.keep)}
+        offers = {*services, "embed"} if _has_vectors(predictor) else {*services}
+        if changed := sorted(offers ^ (offers if self.offers is None else self.offers)):
+            raise UserError(f"{self.folder}: has other routes now ({', '.join(changed)}); start the server anew")
         sample = predictor.sample()
         example = predictor.example(sample) if isinstance(sample, str) else sample
         [shown] = predictor.predict([example])  # a run that cannot answer shows it now; the first client waits less
-        self.predictor, self.services, self.shown = predictor, services, shown
+        self.predictor, self.services, self.shown, self.offers = predictor, services, shown, offers
         self._usual = options_for(self.task, "predicting", {})
 
     def reload(self) -> None:
@@ -88,7 +94,7 @@ class ServedModel:
     @property
     def has_vectors(self) -> bool:
         """Whether examples have vectors."""
-        return type(self.predictor).vectors is not Predictor.vectors
+        return _has_vectors(self.predictor)
 
     @property
     def takes_texts(self) -> bool:
@@ -105,23 +111,31 @@ class ServedModel:
     ) -> list[dict[str, Any]]:
         """An answer per input, as `fastformer predict` gives them."""
         self.check(inputs)
-        await self._check_lengths(inputs, truncate)
         try:
             options = options_for(self.task, "predicting", parameters) if parameters else self._usual
             examples = [self.predictor.example(one) if isinstance(one, str) else one for one in inputs]
         except UserError as error:
             raise invalid(str(error)) from None
 
-        def run(examples: list[Any]) -> list[dict[str, Any]]:
-            return list(self.predictor.predict(examples, options))
+        def run(predictor: Predictor, examples: list[Any]) -> list[dict[str, Any]]:
+            return list(predictor.predict(examples, options))
 
-        return await self._answer(inputs, ("predict", options, columns_of(inputs)), run, examples)
+        return await self._answer(inputs, ("predict", options), run, examples, truncate)
 
     async def vectors(self, inputs: Sequence[Example], truncate: bool | None = None) -> list[np.ndarray]:
         """A vector per input."""
         self.check(inputs)
-        await self._check_lengths(inputs, truncate)
-        return await self._vectors(inputs)
+        return await self._vectors(inputs, truncate)
+
+    async def counted_vectors(self, texts: Sequence[str]) -> list[tuple[np.ndarray, int]]:
+        """A vector per text, and how many tokens were read for it."""
+        self.check(texts)
+
+        def run(predictor: Predictor, texts: list[str]) -> list[tuple[np.ndarray, int]]:
+            counts = _count(predictor, texts, predictor.tokenizer.model_max_length)
+            return list(zip(predictor.vectors(texts), counts, strict=True))
+
+        return await self._answer(texts, "counted vectors", run, list(texts))
 
     async def nearest_passages(
         self, query: str, texts: Sequence[str], truncate: bool | None = None
@@ -130,15 +144,14 @@ class ServedModel:
         self.check([query, *texts])
         passages = await asyncio.to_thread(lambda: [passages_of(text) for text in texts])
         read = [query, *(passage for some in passages for passage in some)]
-        await self._check_lengths(read, truncate)
-        found = unit(np.stack(await self._vectors(read)).astype(np.float64))
+        found = unit(np.stack(await self._vectors(read, truncate)).astype(np.float64))
         return list(best_passages(passages, found[1:] @ found[0]))
 
-    async def _vectors(self, inputs: Sequence[Example]) -> list[np.ndarray]:
-        def run(examples: list[Any]) -> list[np.ndarray]:
-            return list(self.predictor.vectors(examples))
+    async def _vectors(self, inputs: Sequence[Example], truncate: bool | None) -> list[np.ndarray]:
+        def run(predictor: Predictor, examples: list[Any]) -> list[np.ndarray]:
+            return list(predictor.vectors(examples))
 
-        return await self._answer(inputs, ("vectors", columns_of(inputs)), run, list(inputs))
+        return await self._answer(inputs, "vectors", run, list(inputs), truncate)
 
     async def ask(self, name: str, request: Any, tell: Callable[[Any], None] | None = None) -> Any:
         """The answer of a service."""
@@ -147,28 +160,38 @@ class ServedModel:
             service = self.services[name]
             return [service.answer(request, tell) if service.streams else service.answer(request)]
 
-        [answer] = await self._submit(None, run, [request])
+        [answer] = await self.submit(None, run, [request])
         return answer
 
     async def show(self, name: str, request: Any) -> str:
         """The answer of a service as a page."""
-        [page] = await self._submit(None, lambda _: [self.services[name].page(request)], [request])  # type: ignore[misc]
+        [page] = await self.submit(None, lambda _: [self.services[name].page(request)], [request])  # type: ignore[misc]
         return page
 
-    async def lengths(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text, none of them cut."""
-
-        def count() -> list[int]:
-            return [len(ids) for ids in encode_batch(self.predictor.tokenizer, list(texts))[0]]
-
-        return await asyncio.to_thread(count)
-
     async def _answer(
-        self, inputs: Sequence[Example], kind: Hashable, run: Callable[[list[Any]], Sequence[Any]], examples: list[Any]
-    ) -> Any:
-        """What `run` makes of examples. Objects come from outside: one that a task trips over is refused."""
+        self, inputs: Sequence[Example], kind: Hashable, run: Run, examples: list[Any], truncate: bool | None = None
+    ) -> list[Any]:
+        """What `run` makes of examples, if none has a text that would be cut, or `truncate` allows it.
+
+        Objects come from outside: one that a task trips over is refused.
+        """
+        cut = self.limits.truncate if truncate is None else truncate
+
+        def checked(examples: list[Any]) -> Sequence[Any]:
+            predictor = self.predictor  # another may come meanwhile
+            texts = predictor.texts(examples)
+            long = set() if cut else _longer(predictor, texts)
+            if not long:
+                return run(predictor, examples)
+            answers: list[Any] = [_TOO_LONG] * len(examples)
+            read = [place for place in range(len(examples)) if place not in long]
+            if read:  # the others of a batch
+                for place, answer in zip(read, run(predictor, [examples[place] for place in read]), strict=True):
+                    answers[place] = answer
+            return answers
+
         try:
-            return await self._submit(kind, run, examples)
+            answers = await self.submit((kind, cut, columns_of(inputs)), checked, examples)
         except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
             if all(isinstance(one, str) for one in inputs):
                 raise
@@ -176,8 +199,16 @@ class ServedModel:
             sample = self.predictor.sample()
             like = f"; give objects such as {sample}" if isinstance(sample, dict) else ""
             raise invalid(f"the inputs cannot be read ({type(error).__name__}: {error}){like}") from None
+        for number, answer in enumerate(answers, 1):
+            if answer is _TOO_LONG:
+                raise too_long(
+                    f"input {number} has a text of more than {self.longest:,} tokens, which are all that the model "
+                    'reads; shorten it, or send "truncate": true'
+                )
+        return answers
 
-    async def _submit(self, kind: Hashable, run: Callable[[list[Any]], Sequence[Any]], examples: list[Any]) -> Any:
+    async def submit(self, kind: Hashable, run: Callable[[list[Any]], Sequence[Any]], examples: list[Any]) -> Any:
+        """What `run` makes of examples, in the model's turn."""
         tokens = sum(map(tokens_of, examples))
         try:
             return await self.batcher.submit(kind, run, examples, tokens)
@@ -198,24 +229,23 @@ class ServedModel:
             if (length := len(one if isinstance(one, str) else str(one))) > self.limits.text:
                 raise too_large(f"input {number} has {length:,} characters; {self.limits.text:,} are the most")
 
-    async def _check_lengths(self, inputs: Sequence[Example], truncate: bool | None) -> None:
-        """Refuse texts that would be cut, unless that is wanted."""
-        if self.limits.truncate if truncate is None else truncate:
-            return
-        doubtful = [
-            (number, one)
-            for number, one in enumerate(inputs, 1)
-            if isinstance(one, str) and _MOST_TOKENS * (1 + len(one)) > self.longest
-        ]
-        if not doubtful:
-            return
-        found = await self.lengths([text for _, text in doubtful])
-        for (number, _), length in zip(doubtful, found, strict=True):
-            if length > self.longest:
-                raise too_long(
-                    f"input {number} has {length:,} tokens, and the model reads {self.longest:,}; "
-                    'shorten it, or send "truncate": true'
-                )
+
+def _has_vectors(predictor: Predictor) -> bool:
+    return type(predictor).vectors is not Predictor.vectors
+
+
+def _count(predictor: Predictor, texts: Sequence[str], most: int) -> list[int]:
+    """Tokens of each text, as far as `most`."""
+    return [len(ids) for ids in encode_batch(predictor.tokenizer, texts, most)[0]]
+
+
+def _longer(predictor: Predictor, texts: Sequence[Sequence[str]]) -> set[int]:
+    """The places of examples with a text that would be cut."""
+    longest = predictor.tokenizer.model_max_length
+    doubtful = list({text for some in texts for text in some if _MOST_TOKENS * (1 + len(text)) > longest})
+    counts = _count(predictor, doubtful, longest + 1)
+    long = {text for text, count in zip(doubtful, counts, strict=True) if count > longest}
+    return {place for place, some in enumerate(texts) if not long.isdisjoint(some)}
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ beside it, and anything else as JSON in BYTES. The output `vector` is given to c
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -14,12 +15,14 @@ from fastapi import APIRouter, Body
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from fastformer.serve.bodies import CleanBody, with_valid_unicode
 from fastformer.serve.failures import invalid
 from fastformer.serve.model import Example, ServedModel
 from fastformer.serve.openai import find
 from fastformer.version import __version__
 
 _TEXT, _JSON, _VECTOR = "text", "json", "vector"
+_MOST_DIMENSIONS = 8  # whose product is at once made
 
 
 class InputTensor(BaseModel):
@@ -41,10 +44,9 @@ class OutputName(BaseModel):
     parameters: dict[str, Any] | None = None
 
 
-class Infer(BaseModel):
+class Infer(CleanBody):
     """Tensors to answer."""
 
-    model_config = ConfigDict(extra="ignore")
     id: str | None = None
     inputs: list[InputTensor]
     outputs: list[OutputName] | None = None
@@ -56,15 +58,17 @@ def examples_of(inputs: Sequence[InputTensor]) -> list[Example]:
     if len(inputs) != 1 or inputs[0].name not in (_TEXT, _JSON) or inputs[0].datatype != "BYTES":
         raise invalid(f"give one input, `{_TEXT}` or `{_JSON}`, of datatype BYTES")
     [tensor] = inputs
-    if int(np.prod(tensor.shape, dtype=object)) != len(tensor.data):
-        raise invalid(f"the shape {tensor.shape} does not go with {len(tensor.data):,} values")
+    if len(tensor.shape) > _MOST_DIMENSIONS or min(tensor.shape, default=0) < 0:
+        raise invalid(f"the shape has {len(tensor.shape):,} sizes; give at most {_MOST_DIMENSIONS}, none negative")
+    if math.prod(tensor.shape) != len(tensor.data):
+        raise invalid(f"the shape {tensor.shape!s:.80} does not go with {len(tensor.data):,} values")
     if not all(isinstance(one, str) for one in tensor.data):
         raise invalid(f"every value of `{tensor.name}` must be a string")
     if tensor.name == _TEXT:
         return tensor.data
     try:
-        found = [json.loads(one) for one in tensor.data]
-    except ValueError as error:
+        found = [with_valid_unicode(json.loads(one)) for one in tensor.data]
+    except (ValueError, RecursionError) as error:
         raise invalid(f"`{_JSON}`: {error}") from None
     if not all(isinstance(one, dict | str) for one in found):
         raise invalid(f"every value of `{_JSON}` must be an object or a string")
@@ -72,8 +76,9 @@ def examples_of(inputs: Sequence[InputTensor]) -> list[Example]:
 
 
 def outputs_of(answers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The fields of answers as tensors."""
-    return [_output(name, [answer.get(name) for answer in answers]) for name in answers[0]]
+    """The fields of answers as tensors; an answer that lacks one has null there."""
+    names = dict.fromkeys(name for answer in answers for name in answer)
+    return [_output(name, [answer.get(name) for answer in answers]) for name in names]
 
 
 def _output(name: str, values: list[Any]) -> dict[str, Any]:

@@ -4,19 +4,19 @@ import base64
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from fastapi import APIRouter, Body
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from fastformer.serve.bodies import CleanBody
 from fastformer.serve.failures import Failure, invalid
-from fastformer.serve.model import ServedModel
-from fastformer.serve.tei import embed, unit
+from fastformer.serve.model import ServedModel, unit
 
 
-class Embeddings(BaseModel):
+class Embeddings(CleanBody):
     """What OpenAI's clients send."""
 
-    model_config = ConfigDict(extra="ignore")
     input: str | list[str] = Field(description="A text, or a list of them; numbers of tokens are not taken.")
     model: str = Field(description="The name of a model, as /v1/models lists them.")
     encoding_format: Literal["float", "base64"] = "float"
@@ -44,7 +44,8 @@ def routes(models: Mapping[str, ServedModel]) -> APIRouter:
         model = find(models, body.model)
         if not model.has_vectors:
             raise invalid(f"{model.name} has no vectors: it is a run of {model.task}")
-        vectors = await embed(model, body.input, None, True)
+        found = await model.counted_vectors([body.input] if isinstance(body.input, str) else body.input)
+        vectors = unit(np.stack([vector for vector, _ in found]).astype(np.float32))
         if body.dimensions not in (None, whole := vectors.shape[1]):
             if not (model.predictor.may_be_cut and 1 <= body.dimensions < whole):
                 raise invalid(f"`dimensions` is {body.dimensions}; the vectors of {model.name} have {whole}")
@@ -53,7 +54,7 @@ def routes(models: Mapping[str, ServedModel]) -> APIRouter:
             written: list[Any] = [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in vectors]
         else:
             written = vectors.tolist()
-        count = sum(await model.lengths([body.input] if isinstance(body.input, str) else body.input))
+        count = sum(tokens for _, tokens in found)
         content = {
             "object": "list",
             "model": model.name,

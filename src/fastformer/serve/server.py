@@ -63,6 +63,7 @@ def serve(
     dtype: str = "auto",
 ) -> None:
     """Serve run folders until the process is told to stop; `grace` seconds are for what runs then."""
+    limits = limits or Limits()
     if threads is not None:
         torch.set_num_threads(threads)
     with _listening(host, port) as listener:  # a port that is taken is said before anything is loaded
@@ -77,6 +78,7 @@ def serve(
             log_level="warning",
             access_log=False,
             server_header=False,
+            limit_concurrency=limits.queue + limits.connections,
             timeout_graceful_shutdown=max(1, round(grace)),
         )
         _settle()

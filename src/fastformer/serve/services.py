@@ -10,12 +10,19 @@ from fastapi import APIRouter, Body
 from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
+from fastformer.serve.bodies import CleanBody
 from fastformer.serve.failures import Failure, too_large
 from fastformer.serve.model import Gone, ServedModel
 from fastformer.tasks.base import Service
 
 _END = object()
 _HTML, _STREAM = "html", "stream"
+
+
+class _Own(CleanBody):
+    """The body of a request to a task's own route: no other server's clients send it, so a mistyped field is told."""
+
+    model_config = ConfigDict(extra="forbid")
 
 
 def body_of(service: Service) -> type[BaseModel]:
@@ -33,7 +40,7 @@ def body_of(service: Service) -> type[BaseModel]:
     if service.streams:
         made[_STREAM] = bool, Field(False, description="Answer with server-sent events while it works.")
     name = service.name.title().replace("-", "").replace("_", "")
-    return create_model(name, __config__=ConfigDict(extra="forbid"), __doc__=service.help, **made)
+    return create_model(name, __base__=_Own, __doc__=service.help, **made)
 
 
 def routes(model: ServedModel) -> APIRouter:

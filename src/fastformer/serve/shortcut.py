@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))  # as JSONResponse writes it
+JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))  # as JSONResponse writes it
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Shortcut:
         except ValidationError:
             return await self.app(scope, _with_first(message, receive), send)
         scope["route"] = route  # what the meters call it
-        content = _JSON.encode(await route.answer(asked)).encode()
+        content = JSON.encode(await route.answer(asked)).encode()
         headers = [(b"content-length", b"%d" % len(content)), (b"content-type", b"application/json")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": content})

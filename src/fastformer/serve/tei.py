@@ -1,74 +1,74 @@
 """The routes of Hugging Face's text-embeddings-inference: /predict, /embed, /rerank, /tokenize and /info.
 
-A list in is a list out, in order. Two things differ: `["a", "b"]` are two texts, not a pair, since no model here reads
-pairs; and where an answer is no table of labels, it is what `fastformer predict` writes.
+A list in is a list out, in order. Three things differ: `["a", "b"]` are two texts, not a pair, since no model here
+reads pairs; where an answer is no table of labels, it is what `fastformer predict` writes; and texts that are too long
+are cut at their end only.
 """
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from fastapi import APIRouter, Body
-from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi.responses import JSONResponse, Response
+from pydantic import Field
 
 from fastformer.data.spans import place_tokens
-from fastformer.errors import UserError
-from fastformer.serve.failures import invalid
+from fastformer.serve.bodies import CleanBody
+from fastformer.serve.failures import invalid, too_large
 from fastformer.serve.model import Example, ServedModel, unit
-from fastformer.serve.shortcut import Direct
+from fastformer.serve.shortcut import JSON, Direct
 from fastformer.version import __version__
 
 _LABELS = "probabilities"  # of an answer, where it chooses among labels
+MOST_TOKENS = 50_000  # that /tokenize tells of: each is an object of the answer
 
-Truncate = Annotated[
-    bool | None,
-    Field(description="Cut texts that are longer than the model reads, instead of refusing them. Default: `/info`."),
-]
 OneOrMany = Annotated[
     str | dict[str, Any] | list[str | dict[str, Any] | list[str]],
     Field(description="A text, or a list of them; for a model that reads more than a text, objects."),
 ]
 
 
-class Predict(BaseModel):
+class _Texts(CleanBody):
+    """What requests with texts to read share."""
+
+    truncate: bool | None = Field(
+        None, description="Cut texts that are longer than the model reads, instead of refusing them. Default: `/info`."
+    )
+    truncation_direction: Literal["right", "Right"] | None = Field(None, description="Texts are cut at their end.")
+
+
+class Predict(_Texts):
     """What to predict."""
 
-    model_config = ConfigDict(extra="ignore")
     inputs: OneOrMany
-    truncate: Truncate = None
     raw_scores: bool = Field(False, description="Not offered: answers are probabilities.")
     full: bool = Field(False, description="The whole answer, as `fastformer predict` writes it, not labels alone.")
     parameters: dict[str, Any] | None = Field(
-        None, description="`top_k`: only so many labels; and the options of `fastformer predict`."
+        None, description="`top_k`: only so many labels; and the options of `fastformer predict`, such as `threshold`."
     )
 
 
-class Embed(BaseModel):
+class Embed(_Texts):
     """What to make vectors of."""
 
-    model_config = ConfigDict(extra="ignore")
     inputs: OneOrMany
-    truncate: Truncate = None
     normalize: bool = Field(True, description="Make every vector as long as 1.")
 
 
-class Rerank(BaseModel):
+class Rerank(_Texts):
     """A query, and texts to put in order by how near they are to it."""
 
-    model_config = ConfigDict(extra="ignore")
     query: str
     texts: list[str]
-    truncate: Truncate = None
     raw_scores: bool = Field(False, description="Makes no difference: scores are cosines, from -1 to 1.")
     return_text: bool = Field(False, description="Give the texts along.")
 
 
-class Tokenize(BaseModel):
+class Tokenize(CleanBody):
     """Texts to split."""
 
-    model_config = ConfigDict(extra="ignore")
     inputs: str | list[str]
     add_special_tokens: bool = True
 
@@ -87,12 +87,15 @@ def as_list(inputs: Any) -> tuple[list[Example], bool]:
     return found, True
 
 
-def labels_of(answer: dict[str, Any], top: int | None = None) -> list[dict[str, Any]] | None:
-    """The labels of an answer with their probabilities, the likeliest first; None where it has none."""
+def ranked(answer: dict[str, Any], top: int | None, least: float | None) -> dict[str, float] | None:
+    """Labels with their probabilities, the likeliest first: `top`, none less probable than `least`.
+
+    None where the answer has no labels.
+    """
     if not isinstance(answer.get(_LABELS), dict):
         return None
-    ranked = sorted(answer[_LABELS].items(), key=lambda item: -item[1])
-    return [{"label": name, "score": chance} for name, chance in ranked[:top]]
+    found = sorted(answer[_LABELS].items(), key=lambda item: -item[1])[:top]
+    return {name: chance for name, chance in found if least is None or chance >= least}
 
 
 async def predict(model: ServedModel, body: Predict) -> tuple[list[Any], bool]:
@@ -104,10 +107,17 @@ async def predict(model: ServedModel, body: Predict) -> tuple[list[Any], bool]:
         raise invalid("raw scores are not offered: answers are probabilities; leave `raw_scores` out")
     if top is not None and (not isinstance(top, int) or top < 1):
         raise invalid(f"`top_k` is {top!r}; give 1 or more")
+    if top is not None and not isinstance(model.shown.get(_LABELS), dict):
+        raise invalid(f"`top_k`: {model.name}, a run of {model.task}, does not answer with labels; leave it out")
     answers = await model.predict(inputs, parameters, body.truncate)
     if body.full:
-        return answers, many
-    return [answer if (found := labels_of(answer, top)) is None else found for answer in answers], many
+        return [answer if top is None else {**answer, _LABELS: ranked(answer, top, None)} for answer in answers], many
+    least = parameters.get("threshold")
+    return [_as_labels(answer, ranked(answer, top, least)) for answer in answers], many
+
+
+def _as_labels(answer: dict[str, Any], labels: dict[str, float] | None) -> Any:
+    return answer if labels is None else [{"label": name, "score": chance} for name, chance in labels.items()]
 
 
 async def predicted(model: ServedModel, body: Predict) -> Any:
@@ -129,13 +139,13 @@ async def embed(model: ServedModel, inputs: Any, truncate: bool | None, normaliz
 
 def tokens(model: ServedModel, texts: Sequence[str], special: bool) -> list[list[dict[str, Any]]]:
     """The tokens of each text and where they stand in it."""
-    tokenizer, found = model.predictor.tokenizer, []
+    tokenizer, found, count = model.predictor.tokenizer, [], 0
     marks = set(tokenizer.all_special_ids)
     for text in texts:
-        try:
-            placed = place_tokens(tokenizer, text)
-        except UserError as error:
-            raise invalid(str(error)) from None
+        placed = place_tokens(tokenizer, text, MOST_TOKENS)
+        count += len(placed.ids)
+        if placed.cut or count > MOST_TOKENS:
+            raise too_large(f"there are more than {MOST_TOKENS:,} tokens, which are the most; send less at a time")
         found.append(
             [
                 {"id": int(token), "text": name, "special": bool(mark), "start": start, "stop": stop}
@@ -146,6 +156,18 @@ def tokens(model: ServedModel, texts: Sequence[str], special: bool) -> list[list
             ]
         )
     return found
+
+
+async def tokenized(model: ServedModel, body: Tokenize) -> bytes:
+    """The tokens that a request asks for, as JSON, which is written in the model's turn: there may be many."""
+    texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
+    model.check(texts)
+
+    def run(_: list[Any]) -> list[bytes]:
+        return [JSON.encode(tokens(model, texts, body.add_special_tokens)).encode()]
+
+    [content] = await model.submit(None, run, [texts])
+    return content
 
 
 def about(model: ServedModel) -> dict[str, Any]:
@@ -244,11 +266,9 @@ def routes(model: ServedModel) -> APIRouter:
             ]
 
     @router.post("/tokenize", summary="Tokens of texts", response_model=None)
-    def tokenize_route(body: Tokenize) -> list[list[dict[str, Any]]]:
+    async def tokenize_route(body: Tokenize) -> Response:
         """The tokens of each text: number, spelling, and the characters `text[start:stop]` that they stand for."""
-        texts, _ = as_list(body.inputs)
-        model.check(texts)
-        return tokens(model, [str(text) for text in texts], body.add_special_tokens)
+        return Response(await tokenized(model, body), media_type="application/json")
 
     @router.get("/info", summary="What is served", response_model=None)
     async def info_route() -> dict[str, Any]:

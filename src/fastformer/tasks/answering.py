@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from fastformer.data.answers import Write, check_ending, write_lines, writing_answers
-from fastformer.data.frames import as_records
+from fastformer.data.frames import as_records, check_several
 from fastformer.data.keeping import Keep, carrying
 from fastformer.data.row_counts import how_many_rows
 from fastformer.data.standard_input import input_pauses
@@ -106,6 +106,7 @@ class Export:
 
     def predict(self, examples: Iterable[Any], **options: Any) -> list[dict[str, Any]]:
         """An answer per example, in their order; options are those of `fastformer predict`."""
+        check_several(examples)
         chosen = options_for(self.task, "predicting", options)
         return list(self.predictor.predict(as_records(examples), chosen))
 
@@ -184,13 +185,18 @@ def _given_texts(
     if not task.reads_texts:
         what = "--text" if document is None else "--document"
         raise UserError(f"{what}: an example of {task.name} is more than a text; give a file of examples")
-    if sum(given is not None for given in (source, document, text)) > 1:
-        raise UserError("there are several things to answer; give only one of FILE, --document and --text")
+    check_one_source(source, document, text)
     if document is not None:
         return TextFiles(document)
     if not text or text.isspace():
         raise UserError("--text: no word to answer; give a text with some")
     return [text]
+
+
+def check_one_source(*given: Any) -> None:
+    """Refuse more than one of a source, documents and a text."""
+    if sum(one is not None for one in given) > 1:
+        raise UserError("there are several things to answer; give only one of FILE, --document and --text")
 
 
 def _destination(output: str | Path | TextIO | None, predictor: Predictor) -> AbstractContextManager[Write]:

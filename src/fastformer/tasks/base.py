@@ -67,7 +67,7 @@ class Declaration:
     test_help: str | None = "Data that is only scored, at the end."  # None: nothing can be given
     sources: Mapping[str, str] = field(default_factory=dict)  # further data of a training, and the help of its option
     many_files: bool = False  # --train may be given several times
-    borrows_presets: bool = False  # the file is another task's
+    borrows_presets: str | None = None  # the task whose file it is, if it is another's
     unit: str = "row"  # what it is trained on, for "12 s for 4,000 rows"
     predicting: type = NoOptions  # options of `predict`
     evaluating: type = NoOptions  # options of `evaluate`
@@ -83,7 +83,8 @@ class Declaration:
     @cached_property
     def presets(self) -> Presets:
         """Its settings by name."""
-        return Presets(self.settings, self.presets_file, self.borrows_presets)
+        lender = None if self.borrows_presets is None else get_declaration(self.borrows_presets).settings
+        return Presets(self.settings, self.presets_file, lender)
 
     def load(self) -> "Task":
         """Import the task."""
@@ -362,6 +363,13 @@ class Predictor(ABC, Generic[Settings]):
     def example(self, text: str) -> Any:
         """A text as an example for `predict`; a task that needs more than a text refuses it."""
         return {"text": text}
+
+    def texts(self, examples: Sequence[Any]) -> list[list[str]]:
+        """The texts in each example, all those that are cut if they are longer than the model reads.
+
+        An example that lacks a field which is read is an error. By default examples are those of `example`, or strings.
+        """
+        return [[one["text"] if isinstance(one, dict) else one] for one in examples]
 
     def sample(self) -> Any:
         """An example to show and to try it with: a text, or a dictionary."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
-from fastformer.data.frames import as_records
+from fastformer.data.frames import as_records, check_several
 from fastformer.engine.fit import Workspace, fit
 from fastformer.errors import Interrupted, UserError
 from fastformer.runs.claiming import claim_output, unharmed
@@ -75,6 +75,7 @@ class TaskModel(Generic[OwnPredictor]):
 
     def predict(self, examples: Iterable[Any], **options: Any) -> list[dict[str, Any]]:
         """An answer per example, in their order; options are those of `fastformer predict`."""
+        check_several(examples)
         chosen = options_for(self.task, "predicting", options)
         return list(self.predictor.predict(as_records(examples), chosen))
 
@@ -84,6 +85,7 @@ class TaskModel(Generic[OwnPredictor]):
 
     def embed(self, examples: Iterable[Any]) -> np.ndarray:
         """A vector per example (examples, width), float32."""
+        check_several(examples)
         vectors = list(self.predictor.vectors(as_records(examples)))
         return np.stack(vectors) if vectors else np.zeros((0, self.predictor.width), dtype=np.float32)
 

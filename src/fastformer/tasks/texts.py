@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
 
-from fastformer.engine.settings import TaskSettings, found, option
+from fastformer.engine.settings import TaskSettings, found, limited, option
 
 if TYPE_CHECKING:
     from fastformer.data.keeping import Keep
@@ -103,9 +103,10 @@ class TextSettings(TableSettings):
     tokenizer: str = option("pieces", TOKENIZER_HELP)
     max_length: int = option(MEMORY_TOKENS, MAX_LENGTH_HELP, least=1, most=MEMORY_TOKENS)
     vocab_size: int = 30_000
-    min_frequency: int = 2
-    crop: int | None = None  # train on this many consecutive tokens of a longer text, from another place in every epoch
-    passes: int = 1  # over the training data, per epoch, that is, between two looks at the held-out texts
+    min_frequency: int = limited(2, least=0)
+    # train on this many consecutive tokens of a longer text, from another place in every epoch
+    crop: int | None = limited(None, least=1)
+    passes: int = limited(1, least=1)  # over the training data, per epoch: between two looks at the held-out texts
 
     def for_size(self, texts: int, tokens: int) -> Self:
         """Settle what is left open (`None`) by the size of the training data: texts, and tokens of one pass.
@@ -180,9 +181,11 @@ def encoder_config(settings: Any, tokenizer: Any, **own: Any) -> dict[str, Any]:
 
 def texts_of(examples: Iterable[Any], settings: TableSettings) -> Iterator[str]:
     """The text of each example: a row's, a string itself, or that of a dictionary, whose columns the first decides."""
+    from fastformer.data.frames import as_records, check_several
     from fastformer.data.tables import Row, read_rows
 
-    examples, reading = iter(examples), settings.reading("test")
+    check_several(examples, "texts")
+    examples, reading = iter(as_records(examples)), settings.reading("test")
     for example in examples:
         if isinstance(example, dict):
             rest = chain([example], examples)

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fastformer.cli import main
+from fastformer.errors import UserError
 from fastformer.runs.folder import open_run
 from fastformer.tasks.recommendation import recommend
 from fastformer.tasks.recommendation.scoring import _CUBES_AT_ONCE
@@ -170,12 +171,16 @@ def test_embed_writes_news_vectors(fastformer, runs, folders, clicks, tmp_path):
     assert table.column_names == ["row", "id", "vector"]
     assert table["id"].to_pylist() == ids
     np.testing.assert_array_equal(np.stack(table["vector"].to_pylist()), vectors)
+    with pytest.raises(UserError, match="give a list of articles, not one string"):
+        load(runs["plm-nr"]).vectors("a title")
 
 
 def test_mistakes_are_one_line_and_exit_code_2(mistake, runs, folders, tmp_path):
     run, dev = runs["fastformer"], folders / "dev"
     known = recommend(open_run(run), "", top=1, show_progress=False)[0]["id"]
     mistake("history: N0, X7 not among the articles of", "recommend", run, "--history", f"N0,{known},X7", "--json")
+    mistake("each one of --users has a history", "recommend", run, "--users", tmp_path / "x.csv", "--history", known)
+    mistake("is recommended to --users", "recommend", run, "--output", tmp_path / "out.jsonl")
     mistake("no labels.*such as dev", "evaluate", run, folders / "test", "--json")
     mistake("no such folder", "evaluate", run, tmp_path / "nowhere", "--json")
     mistake("fixed columns", "evaluate", run, dev, "--text-column", "title", "--json")

@@ -122,6 +122,8 @@ def test_documents_may_come_in_a_list():
     assert list(read_documents([], with_summary=False)) == []
     with pytest.raises(UserError, match="document 1: a number; give a dictionary with an article, or the article"):
         list(read_documents([7]))
+    with pytest.raises(UserError, match="give a list of documents, not one dictionary"):
+        list(read_documents({"article": "x"}))
     with pytest.raises(UserError, match="the documents: every article or summary is empty"):
         Documents([{"article": "x", "summary": " "}], Reading(split="train")).check()
 

@@ -246,6 +246,7 @@ class TextClassifier(ClassifierMixin, _TextEstimator):
             raise UserError("unlabelled: no texts; give at least one, or leave it out")
         texts, matrix = _checked_texts(texts), indicators(y)
         labels = _checked_labels(y) if matrix is None else matrix.labels()
+        _refuse_continuous(labels)
         _check_as_many(texts, labels, "labels")
         texts, labels, weights = _weighted(texts, labels, sample_weight)
         several = bool(labels) and all(isinstance(label, list | tuple | set | frozenset) for label in labels)
@@ -379,9 +380,12 @@ def _checked_labels(labels: Sequence[Any]) -> list[Any]:
     numbers = [label for label in labels if isinstance(label, int | float | np.generic)]
     if len({isinstance(label, bool | np.bool_) for label in numbers}) == 2:
         raise ValueError("some labels are true or false and others numbers, and 1 equals True; make them strings")
-    if all(isinstance(label, float) for label in labels) and type_of_target(labels) == "continuous":
-        raise ValueError("Unknown label type: continuous numbers; learn them with TextRegressor, or make them strings")
     return labels
+
+
+def _refuse_continuous(labels: list[Any]) -> None:
+    if all(isinstance(label, float | np.floating) for label in labels) and type_of_target(labels) == "continuous":
+        raise ValueError("Unknown label type: continuous numbers; learn them with TextRegressor, or make them strings")
 
 
 def _written(label: Any) -> str:
@@ -440,9 +444,7 @@ def _weighted(
 
 
 def _checked_texts(texts: Iterable[str]) -> list[str]:
-    """Texts as a list; a single string is a mistake that would otherwise be read letter by letter."""
-    if isinstance(texts, str):
-        raise ValueError("give a list of texts, not one string")
+    """Texts as a list."""
     texts = list(only_column(texts, "texts"))
     for index, text in enumerate(texts):
         if not isinstance(text, str):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from fastformer.data.tables import given_texts
 from fastformer.engine.fit import Trained
 from fastformer.engine.inference import TextRunner
 from fastformer.errors import UserError
@@ -63,6 +64,10 @@ class Classifier(Predictor[ClassificationSettings]):
         """A text is all that an example is."""
         return text
 
+    def texts(self, examples: Sequence[Any]) -> list[list[str]]:
+        """The one text of each example."""
+        return given_texts(examples, self.settings.reading("test"))
+
     def services(self, keep: Path) -> Sequence[Service]:
         """`explain`, but of an export, which has no gradients."""
         if isinstance(self.model, OnnxClassifier):
@@ -96,7 +101,7 @@ class Classifier(Predictor[ClassificationSettings]):
             if folder:
                 called = self.trained.name
                 write_report(folder, self.space, logits, known, run=called, source=rows.name, result=result)
-        self.report = options.report
+        self.report = folder
         return result
 
     def exportable(self) -> PreTrainedModel:

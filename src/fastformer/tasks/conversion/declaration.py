@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from fastformer.engine.settings import TaskSettings, option, settled
+from fastformer.engine.settings import TaskSettings, limited, option, settled
 from fastformer.tasks.base import Declaration, register
 from fastformer.tasks.texts import MAX_LENGTH_HELP, MEMORY_TOKENS, MIXER_HELP, TOKENIZER_HELP, WORD_VECTORS_HELP
 
@@ -29,7 +29,7 @@ class ConversionSettings(TaskSettings):
     tokenizer: str = option("word", TOKENIZER_HELP)
     init: str | None = option(None, WORD_VECTORS_HELP, place="record")
     vocab_size: int = 50_000
-    min_frequency: int = 2  # among the distinct texts
+    min_frequency: int = limited(2, least=0)  # among the distinct texts
     max_length: int = option(48, MAX_LENGTH_HELP, least=1, most=MEMORY_TOKENS)
     max_behaviors: int = option(50, "Read this many of the latest behaviours.", least=1, most=100_000)
     adapt_init: bool = True  # fit what --init gives to the data (warm_start.py)

@@ -15,6 +15,7 @@ CREATE TABLE IF NOT EXISTS behaviors (number INTEGER PRIMARY KEY AUTOINCREMENT, 
 CREATE INDEX IF NOT EXISTS by_user ON behaviors (user, number);
 """
 _LATEST = "SELECT text FROM behaviors WHERE user = ? ORDER BY number DESC LIMIT ?"
+_FORGET = "DELETE FROM behaviors WHERE user = ?"
 _FORGET_OLD = """
 DELETE FROM behaviors WHERE user = ?1 AND number <= (
     SELECT number FROM behaviors WHERE user = ?1 ORDER BY number DESC LIMIT 1 OFFSET ?2
@@ -38,9 +39,11 @@ class BehaviorLog:
         except (sqlite3.Error, OSError) as error:
             raise UserError(f"{self.path}: cannot be used to keep behaviours ({error}); give another place") from error
 
-    def add(self, user: str, texts: Sequence[str]) -> None:
-        """The user did something, the latest last."""
+    def add(self, user: str, texts: Sequence[str], anew: bool = False) -> None:
+        """The user did something, the latest last; with `anew` in place of all that is known."""
         with self._lock, _transaction(self._database):
+            if anew:
+                self._database.execute(_FORGET, (user,))
             rows = [(user, text) for text in texts[-self.most :]]
             self._database.executemany("INSERT INTO behaviors (user, text) VALUES (?, ?)", rows)
             self._database.execute(_FORGET_OLD, (user, self.most))
@@ -54,7 +57,7 @@ class BehaviorLog:
     def forget(self, user: str) -> None:
         """Remove all that is known of a user."""
         with self._lock, _transaction(self._database):
-            self._database.execute("DELETE FROM behaviors WHERE user = ?", (user,))
+            self._database.execute(_FORGET, (user,))
 
     def close(self) -> None:
         """Close the file."""

@@ -104,6 +104,10 @@ class EventPredictor(Predictor[ConversionSettings]):
         for chance in self.probabilities(self._events(examples)):
             yield {"probability": round(chance, 6)}
 
+    def texts(self, examples: Sequence[Event | dict[str, Any]]) -> list[list[str]]:
+        """The behaviours of each event that are read, and the ad."""
+        return [[*self._recent(event), event.ad] for event in self._events(examples)]
+
     def sample(self) -> dict[str, Any]:
         """An event, with its side features unknown."""
         side = dict.fromkeys((*self.features.columns.numeric, *self.features.columns.categorical))

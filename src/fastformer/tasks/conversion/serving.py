@@ -12,6 +12,7 @@ from fastformer.tasks.conversion.scoring import EventPredictor
 from fastformer.tasks.conversion.store import BehaviorStore
 
 LOG_FILE = "behaviors.sqlite"
+MOST_CHANGES = 5000  # of probabilities in one request: each is an answer of its own
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,10 @@ def conversion_services(predictor: EventPredictor, keep: Path) -> Sequence[Servi
         return [] if store.log is None else store.log.of(user)
 
     def note(request: Noting) -> dict[str, Any]:
-        if request.forget:
-            store.forget(request.user)
         if request.add:
-            store.add(request.user, *request.add)
+            store.add(request.user, *request.add, anew=request.forget)
+        elif request.forget:
+            store.forget(request.user)
         return {"user": request.user, "behaviors": known(request.user)}
 
     def judge(request: Judging) -> list[dict[str, Any]]:
@@ -59,6 +60,12 @@ def conversion_services(predictor: EventPredictor, keep: Path) -> Sequence[Servi
             )
         side = {**dict.fromkeys(columns), **given}
         behaviors = list(request.behaviors or ()) if request.user is None else known(request.user)
+        read = len(behaviors[-predictor.model.config.max_behaviors :])
+        if request.moved and (changes := len(request.ads) * read) > MOST_CHANGES:
+            raise UserError(
+                f"`moved`: {len(request.ads):,} ads by {read:,} behaviours are {changes:,} changes, and "
+                f"{MOST_CHANGES:,} are the most; give fewer ads at a time"
+            )
         events = [{**side, "behaviors": behaviors, "ad": ad} for ad in request.ads]
         if request.user is None:
             chances = _chances(predictor, events)

@@ -80,15 +80,21 @@ class BehaviorStore:
         """The model behind the answers."""
         return self.predictor.model
 
-    def add(self, user: str, *texts: str) -> None:
-        """The user did something, the latest last: only texts that were never met go through the text encoder."""
+    def add(self, user: str, *texts: str, anew: bool = False) -> None:
+        """The user did something, the latest last: only texts that were never met go through the text encoder.
+
+        With `anew` all that was known of the user before is forgotten, unless this fails.
+        """
         _check_user(user)
         _check_texts(texts, "store.add(user, *texts)")
         vectors = self.predictor.items(texts)
-        self._recall(user)
+        if not anew:
+            self._recall(user)
         with self._lock:
             if self.log is not None:
-                self.log.add(user, texts)
+                self.log.add(user, texts, anew)
+            if anew:
+                self.users.pop(user, None)
             state = self._state(user)
             state.behaviors.extend(vectors[text] for text in texts)
             state.vector = None

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from fastformer.engine.settings import option
+from fastformer.engine.settings import limited, option
 from fastformer.tasks.base import Declaration, register
 from fastformer.tasks.texts import (
     DATA_HELP,
@@ -41,8 +41,8 @@ class EncoderSettings(TableSettings):
     width: int = option(
         256, "Numbers per vector; the first half and the first quarter of them can be used alone.", least=4, most=65_536
     )
-    rare: float = 1e-3  # a of the weight a / (a + p) that a token of frequency p begins with
-    relations: float = 1.0  # weight of the similarities between texts, beside the vectors themselves
+    rare: float = limited(1e-3, least=1e-9)  # a of the weight a / (a + p) that a token of frequency p begins with
+    relations: float = limited(1.0, least=0)  # weight of the similarities between texts, beside the vectors themselves
 
 
 ENCODER = register(

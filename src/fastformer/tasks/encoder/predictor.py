@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from fastformer.data.batches import pad_batch, token_budget_batches
+from fastformer.data.tables import given_texts
 from fastformer.engine.fit import Trained
 from fastformer.engine.inference import BATCH_TOKENS, TextRunner
 from fastformer.errors import UserError
@@ -76,6 +77,10 @@ class EncoderPredictor(Predictor[EncoderSettings]):
     def example(self, text: str) -> str:
         """A text is all that an example is."""
         return text
+
+    def texts(self, examples: Sequence[Any]) -> list[list[str]]:
+        """The one text of each example."""
+        return given_texts(examples, self.settings.reading("test"))
 
     def vectors(self, examples: Iterable[Any]) -> Iterator[np.ndarray]:
         """Vectors (width,) of length 1; zeros for a text without any token."""

@@ -138,9 +138,7 @@ class TextEncoder(TransformerMixin, BaseEstimator):
 
 
 def _checked(texts: Iterable[str]) -> Iterator[str]:
-    """Texts, one after the other. A single string would be read letter by letter, a data frame by its column names."""
-    if isinstance(texts, str):
-        raise UserError("give a list of texts, not one string")
+    """Texts, one after the other."""
     for number, text in enumerate(only_column(texts, "texts"), 1):
         if not isinstance(text, str):
             raise UserError(f"text {number} is {type(text).__name__}, not a string; give texts as strings")

@@ -32,7 +32,7 @@ Example: `fastformer train masked-words --train reviews.txt --output runs/words`
         settings=MaskedWordsSettings,
         task="fastformer.tasks.masked_words.task:MaskedWords",
         presets_file=Path(__file__).parents[1] / "classification" / "presets.toml",
-        borrows_presets=True,
+        borrows_presets="classification",
         data_help=f"Texts, with or without labels: {DATA_HELP} Or .txt, one text per line. Repeatable.",
         held_out="a tenth of --train, at most 1,000 texts",
         test_help=None,

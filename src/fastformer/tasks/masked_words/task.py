@@ -1,6 +1,6 @@
 """Masked words: learn from text without labels by filling in words that were hidden; a start for other tasks."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
@@ -14,6 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from fastformer.data.batches import PadCollator, Subset, pad_batch
 from fastformer.data.hold_out import hold_out
 from fastformer.data.opening import Format
+from fastformer.data.tables import given_texts
 from fastformer.data.tokenizers import encode_batch, finding_masks
 from fastformer.engine.fit import Trained, Workspace, check_mixers, explained_configuration
 from fastformer.engine.inference import TextRunner
@@ -25,7 +26,7 @@ from fastformer.tasks.base import Card, Parts, Predictor, Task
 from fastformer.tasks.masked_words.declaration import MaskedWordsSettings, Predicting
 from fastformer.tasks.masked_words.objective import MaskedWordLearner
 from fastformer.tasks.scores import perplexity
-from fastformer.tasks.texts import Texts, encoder_config, say_other_columns
+from fastformer.tasks.texts import Texts, encoder_config, say_other_columns, texts_of
 
 BLANK = "[MASK]"
 LONGEST = 4096  # tokens
@@ -171,12 +172,16 @@ class Filler(Predictor[MaskedWordsSettings]):
         """`{"blanks": [{"good": 0.12, …}, …]}`: for each blank the likeliest words and their probabilities."""
         if (top := (options or Predicting()).top) < 1:
             raise UserError(f"--top {top}: no word would be left; give 1 or more")
-        for text in examples:
+        for text in texts_of(examples, self.settings):
             yield {"blanks": self.fill(text, top)}
 
     def example(self, text: str) -> str:
         """A text is all that an example is."""
         return text
+
+    def texts(self, examples: Sequence[Any]) -> list[list[str]]:
+        """The one text of each example."""
+        return given_texts(examples, self.settings.reading("test"))
 
     def sample(self) -> str:
         """A text with a blank."""
@@ -189,7 +194,7 @@ class Filler(Predictor[MaskedWordsSettings]):
             states = self.model.fastformer(input_ids, attention_mask).last_hidden_state
             return MeanPooling(self.model.config)(states, attention_mask.bool())
 
-        return self.runner(examples, mean)
+        return self.runner(texts_of(examples, self.settings), mean)
 
     def evaluate(self, examples: Iterable[str], options: Any = None) -> dict[str, float]:
         """Hide 15% of the words and score how well they are filled in."""

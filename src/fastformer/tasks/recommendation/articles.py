@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from fastformer.data.frames import check_several
 from fastformer.data.ragged import Ragged
 from fastformer.errors import UserError
 from fastformer.tasks.recommendation.clicks import NEWS_COLUMNS, Clicks
@@ -82,6 +83,7 @@ def articles_of(examples: Clicks | Iterable[str | dict[str, str]]) -> pa.Table:
     """The articles of a folder; or of a list: dictionaries with columns of news.tsv, or titles."""
     if isinstance(examples, Clicks):
         return examples.news
+    check_several(examples, "articles")
     rows = [{"title": one} if isinstance(one, str) else one for one in examples]
     return pa.table({name: pa.array([row.get(name, "") for row in rows], pa.string()) for name in NEWS_COLUMNS})
 

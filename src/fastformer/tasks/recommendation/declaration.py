@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from fastformer.engine.settings import TaskSettings, option
+from fastformer.engine.settings import TaskSettings, limited, option
 from fastformer.tasks.base import Declaration, register
 from fastformer.tasks.texts import WORD_VECTORS_HELP
 
@@ -34,7 +34,7 @@ class RecommendationSettings(TaskSettings):
     negatives: int = option(help="Non-clicks drawn beside each click.", least=1, most=10_000)
     tokenizer: str = "word"  # word, bpe or nltk; a pre-trained encoder brings its own
     vocab_size: int = 30_000
-    min_frequency: int = 1  # in titles: a word of one title tells it from all others
+    min_frequency: int = limited(1, least=0)  # in titles: a word of one title tells it from all others
     adapt_init: bool = True  # fit what --init gives to the data (warm_start.py); the paper takes GloVe as it is
 
 

@@ -64,6 +64,14 @@ class Recommender(TaskModel[Ranker]):
             super().save(folder, overwrite)
 
 
+def check_users(history: str | Iterable[str], users: Any, output: Any) -> None:
+    """Refuse options for one user together with those for many."""
+    if users is not None and history:
+        raise UserError("--history: is of one user, and each one of --users has a history; give only one of the two")
+    if users is None and output is not None:
+        raise UserError(f"--output {output}: has what is recommended to --users; give these too, or leave it out")
+
+
 def recommend_to_all(
     run: Run | str | Path,
     users: str | Path | Iterable[dict[str, Any]],

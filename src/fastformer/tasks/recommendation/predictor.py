@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fastformer.data.answers import TABLES
+from fastformer.data.objects import check_columns
 from fastformer.data.ragged import Ragged
 from fastformer.engine.fit import Trained
 from fastformer.engine.inference import cut_note
@@ -171,6 +172,13 @@ class Ranker(Predictor[RecommendationSettings]):
     def example(self, text: str) -> Any:
         """Refuse it: an impression is more than a text."""
         raise UserError(f"an impression is an object such as {self.sample()}, not a text")
+
+    def texts(self, examples: Sequence[Any]) -> list[list[str]]:
+        """The titles of articles; an impression has none."""
+        objects = [one for one in examples if isinstance(one, dict)]
+        check_columns(objects, ["title"] if any("title" in one for one in objects) else [])
+        titles = [one.get("title") if isinstance(one, dict) else one for one in examples]
+        return [[title] if isinstance(title, str) else [] for title in titles]
 
     def sample(self) -> dict[str, list[str]]:
         """An impression of the articles it was trained on."""

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 
 from fastformer.engine.settings import option
+from fastformer.errors import UserError
 from fastformer.tasks.base import Service
 
 if TYPE_CHECKING:
     from fastformer.tasks.recommendation.predictor import Ranker
 
+MOST_WORDS = 32  # of a search: each is looked for in all titles
 _SHOWN = ["id", "title", "category"]
 
 
@@ -40,7 +42,10 @@ def recommender_services(ranker: "Ranker") -> Sequence[Service]:
 
     def find(request: Finding) -> list[dict[str, Any]]:
         found = ranker.articles.table.select(_SHOWN).take(ranker.articles.titled)
-        for word in request.query.split():
+        words = dict.fromkeys(request.query.split())
+        if len(words) > MOST_WORDS:
+            raise UserError(f"`query` has {len(words):,} different words, and {MOST_WORDS} are the most; give fewer")
+        for word in words:
             texts = pc.binary_join_element_wise(found["title"], found["category"], " ")
             found = found.filter(pc.match_substring(texts, word, ignore_case=True))
         return found.slice(0, request.top).to_pylist()

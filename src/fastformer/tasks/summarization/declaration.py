@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from fastformer.engine.settings import option, settled
+from fastformer.engine.settings import limited, option, settled
 from fastformer.tasks.base import Declaration, register
 from fastformer.tasks.texts import INIT_HELP, MEMORY_TOKENS, MIXER_HELP, TOKENIZER_HELP, TableSettings
 
@@ -46,8 +46,8 @@ class SummarizationSettings(TableSettings):
     )
     beams: int = option(5, "Beam size.", least=1, most=MOST_BEAMS)
     vocab_size: int
-    min_frequency: int = 2
-    no_repeat_ngrams: int = 0  # a run of this many words is not written twice (repeats.py); 0: it may be
+    min_frequency: int = limited(2, least=0)
+    no_repeat_ngrams: int = limited(0, least=0)  # a run of so many words is not written twice (repeats.py); 0: it may
     length_penalty: float = 1.0  # a summary's score is its log-probability by its length to this power
     adapt_init: bool = True  # fit what --init gives to the data (warm_start.py); the paper takes GloVe as it is
     follow: bool = True  # summarize some validation documents after every epoch, which changes nothing but the time

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from fastformer.data.columns import recognise_column
 from fastformer.data.corpus import builtin_rows
 from fastformer.data.formats import Choose, Record
+from fastformer.data.frames import check_several
 from fastformer.data.keeping import Fields, Keep, KeepingColumns
 from fastformer.data.nltk_words import split_sentences
 from fastformer.data.opening import Format, decode, guard, opened, reads_once
@@ -169,6 +170,7 @@ def sentences(text: str) -> list[str]:
 
 def _given(rows: Iterable[Any], choose: Choose) -> Iterator[Record]:
     """Documents that are in no file: dictionaries, of which the first decides on the columns, or articles alone."""
+    check_several(rows, "documents")
     columns = None
     for number, row in enumerate(rows, 1):
         where = f"document {number}"

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from fastformer.data.objects import check_columns
 from fastformer.engine.fit import Trained
 from fastformer.engine.inference import TextRunner
 from fastformer.modeling.pooling import MeanPooling
 from fastformer.tasks.base import Predictor, Service
 from fastformer.tasks.summarization.baselines import SENTENCES, baseline_summaries, lead
 from fastformer.tasks.summarization.declaration import Evaluating, Predicting, SummarizationSettings, Summarizing
-from fastformer.tasks.summarization.documents import Documents, tidy
+from fastformer.tasks.summarization.documents import Documents, read_documents, tidy
 from fastformer.tasks.summarization.metrics import ENGLISH, ROUGE, language_code, rouge
 from fastformer.tasks.summarization.writing import Writer
 
@@ -44,6 +45,13 @@ class SummaryPredictor(Predictor[SummarizationSettings]):
     def example(self, text: str) -> str:
         """A text is all that an example is."""
         return text
+
+    def texts(self, examples: Sequence[Any]) -> list[list[str]]:
+        """The one article of each example."""
+        reading = self.settings.reading("test")
+        found = [[one.article] for one in read_documents(examples, reading, with_summary=False)]
+        check_columns(examples, reading.chosen.get("texts", ()))
+        return found
 
     def services(self, keep: Path) -> Sequence[Service]:
         """`summarize`, which can be watched while it writes."""
