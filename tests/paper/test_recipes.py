@@ -179,7 +179,7 @@ def test_a_variation_changes_one_setting(tmp_path):
     assert all(len(one) == 1 for one in changes)
     assert len({one.run_name for one in recipe.variants}) == len(recipe.variants)
     names = [one.run_name for one in recipe.variants]
-    assert names[1:4] == ["fastformer,learning_rate=0.0003", "fastformer,schedule=linear", "fastformer,norm=pre"]
+    assert names[1:4] == ["fastformer,learning_rate=0.0003", "fastformer,schedule=linear", "fastformer,epochs=6"]
     assert not {*names[1:]} & {one.run_name for one in table.variants}
 
 
