@@ -5,28 +5,17 @@
         max_length: int = option(512, "Cut texts after this many tokens.", least=1)
 
 A field without `option` is a key of presets and of run.json only, which may be `limited(default, least=1)`;
-`found(default)` is a field that the data decides.
-Presets are data: `presets.toml` beside the task has one table per preset. `like` names another preset to start from,
-and a table `when.FIELD.VALUE` changes a preset if a field has that value, and those that are like it too, whatever they
-say themselves: only their own `when` comes before it. `--preset FILE.toml` is the user's own, and each key is checked:
+`found(default)` is a field that the data decides. `engine.presets` has settings by name.
 
-    [paper]
-    max_length = 1024
-    [paper.when.mixer.transformer]
-    max_length = 512
-
-Nothing here imports torch: `--help` must not wait for it.
+Nothing here or there imports torch: `--help` must not wait for it.
 """
 
 import difflib
 import json
-import tomllib
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import Field, asdict, dataclass, field, fields, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
@@ -162,12 +151,12 @@ class TaskSettings:
             if key in places[where]:
                 named = key if where == "record" else f"{where}.{key}"
                 kind = dict[str, Any] if one.name == "training" else one.type
-                found[one.name] = _of_record(named, places[where][key], kind, one)
+                found[one.name] = checked_value(named, places[where][key], kind, one)
         training = {name: value for name, value in found["training"].items() if name in _TRAINING}
-        return cls._complete(found | {"training": _training(training, "settings.training")})
+        return cls.complete(found | {"training": training_of(training, "settings.training")})
 
     @classmethod
-    def _complete(cls, values: dict[str, Any]) -> Self:
+    def complete(cls, values: dict[str, Any]) -> Self:
         """The settings that have these values; one without a default must be among them."""
         try:
             return cls(**values)
@@ -175,20 +164,20 @@ class TaskSettings:
             raise UserError(f"a setting is missing ({error})") from None
 
 
-def _training(values: Mapping[str, Any], named: str) -> TrainingSettings:
+def training_of(values: Mapping[str, Any], named: str) -> TrainingSettings:
     """The settings of training in a file, each checked; `named` is the table that they are in."""
     for name in values:
         if name not in _TRAINING:
             raise UserError(unknown(f"setting of {named}", name, sorted(_TRAINING)))
     return TrainingSettings(
         **{
-            name: _of_record(f"{named}.{name}", value, _TRAINING[name].type, _TRAINING[name])
+            name: checked_value(f"{named}.{name}", value, _TRAINING[name].type, _TRAINING[name])
             for name, value in values.items()
         }
     )
 
 
-def _of_record(named: str, value: Any, kind: Any, one: Field) -> Any:
+def checked_value(named: str, value: Any, kind: Any, one: Field) -> Any:
     """A value of run.json, of a preset or of an option, if it is what the field may be."""
     if wrong := problem_with(value, kind):
         raise UserError(f"{named} {wrong}")
@@ -297,143 +286,6 @@ def options_of(settings: type) -> dict[str, tuple[Any, Option]]:
     return found
 
 
-class Presets(Mapping[str, dict[str, Any]]):
-    """The presets of a task, read from a TOML file when one is asked for; without a file there is one, `default`.
-
-    A file may be that of another task, the `lender`: then keys that only its settings have are passed over.
-    """
-
-    def __init__(self, settings: type[TaskSettings], path: Path, lender: type[TaskSettings] | None = None):
-        self.settings, self.path = settings, path
-        self.passed_over = set() if lender is None else {one.name for one in fields(lender)}
-
-    def __getitem__(self, name: str) -> dict[str, Any]:
-        """The keys of a preset, with those of the preset that it is `like`.
-
-        A user's .toml file is like `default` unless it says otherwise; a .json file has all settings itself.
-        """
-        return self._keys(name, ())
-
-    def _keys(self, name: str, after: Sequence[str]) -> dict[str, Any]:
-        """The keys of a preset. `after` led to it: each of them is like the next, and the last is like this one."""
-        tables = self._tables()
-        with told_of(after[-1] if after else ""):
-            if name in after:
-                raise UserError(f"like leads back to {name} ({' -> '.join([*after, name])}); name another preset")
-            if not _is_file(name) and name not in tables:
-                raise UserError(unknown("preset", name, list(tables)))
-        if _is_file(name):
-            own = _read_preset(Path(name))
-            with told_of(name):
-                self._check(own)
-            own = {"like": "default", **own} if name.endswith(".toml") else own
-        else:
-            own = dict(tables[name])
-        return own if "like" not in own else _merged(self._keys(own.pop("like"), [*after, name]), own)
-
-    def _check(self, own: dict[str, Any]) -> None:
-        """Refuse a preset of the user's own that cannot be one, whatever it is like and whatever else is given."""
-        if wrong := problem_with(own.get("like", ""), str):
-            raise UserError(f"like {wrong}")
-        self._values({name: value for name, value in own.items() if name not in ("like", "when")})
-        fields_of_own = sorted(self._fields.keys() - {"training", "model"})
-        for name, cases in _table("when", own.get("when", {})).items():
-            if name not in fields_of_own and name not in self.passed_over - {"training", "model"}:
-                raise UserError(unknown("setting of when", name, fields_of_own))
-            for value, changes in _table(f"when.{name}", cases).items():
-                case = f"when.{name}.{value}"
-                self._values(_table(case, changes), case)
-
-    def __iter__(self):
-        return iter(self._tables())
-
-    def __len__(self) -> int:
-        return len(self._tables())
-
-    def _tables(self) -> dict[str, dict[str, Any]]:
-        if not self.path.is_file():
-            return {"default": {}}
-        return tomllib.loads(self.path.read_text(encoding="utf-8"))
-
-    def get_settings(self, name: str, **given: Any) -> TaskSettings:
-        """The settings of a preset, changed as its `when` tables say and then by what is `given`."""
-        keys = dict(self[name])
-        when = keys.pop("when", {})
-        with told_of(name):
-            settings = self.made(keys)
-        chosen = settings.with_options(**given)
-        for field_name, cases in when.items():
-            if field_name in self._fields:
-                keys = _merged(keys, cases.get(str(getattr(chosen, field_name)), {}))
-        return self.made(keys).with_options(**given)
-
-    def made(self, keys: dict[str, Any]) -> TaskSettings:
-        """Settings from all their keys, as a preset or `asdict` has them."""
-        return self.settings._complete(self._values(keys))
-
-    @cached_property
-    def _fields(self) -> dict[str, Field]:
-        return {one.name: one for one in fields(self.settings)}
-
-    def _values(self, keys: Mapping[str, Any], table: str = "") -> dict[str, Any]:
-        """The settings among the keys of a preset, or of a table in it, each checked."""
-        found: dict[str, Any] = {}
-        for name, value in keys.items():
-            named = f"{table}.{name}" if table else name
-            if name == "training":
-                found[name] = _training(_table(named, value), named)
-            elif name in self._fields:
-                found[name] = _of_record(named, value, self._fields[name].type, self._fields[name])
-            elif name not in self.passed_over:
-                raise UserError(unknown(f"setting of {table}" if table else "setting", name, sorted(self._fields)))
-        return found
-
-
-def _table(named: str, value: Any) -> dict[str, Any]:
-    """A value of a preset that must be a table."""
-    if wrong := problem_with(value, dict):
-        raise UserError(f"{named} {wrong}")
-    return value
-
-
-def _is_file(preset: str) -> bool:
-    return preset.endswith((".toml", ".json"))
-
-
-@contextmanager
-def told_of(preset: Any) -> Iterator[None]:
-    """Around checks of a preset: if it is a file of the user's own, an error names it."""
-    try:
-        yield
-    except UserError as error:
-        if isinstance(preset, str) and _is_file(preset):
-            raise UserError(f"{preset}: {error}") from None
-        raise
-
-
-def _read_preset(path: Path) -> dict[str, Any]:
-    """A preset of the user's own: its keys, in a TOML or JSON file."""
-    try:
-        read = tomllib.loads if path.suffix == ".toml" else json.loads
-        found = read(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); give --preset a name, or a .toml file") from None
-    except ValueError as error:
-        raise UserError(f"{path}: is no {path.suffix[1:].upper()} ({error}); correct it") from None
-    if not isinstance(found, dict):
-        raise UserError(f"{path}: has no settings; write NAME = VALUE lines")
-    return found
-
-
-def _merged(base: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """`base` changed by `more`, table by table."""
-    merged = dict(base)
-    for name, value in more.items():
-        both = isinstance(value, dict) and isinstance(base.get(name), dict)
-        merged[name] = _merged(base[name], value) if both else value
-    return merged
-
-
 def unknown(what: str, given: str, known: Iterable[str]) -> str:
     """The message for an unknown name: the nearest known one, and all of them."""
     known = list(known)
@@ -446,7 +298,7 @@ def options_given(options: type, given: Mapping[str, Any]) -> Any:
     known = {one.name: one for one in fields(options)}
     return options(
         **{
-            name: _of_record(f"--{name.replace('_', '-')}", plain(value), known[name].type, known[name])
+            name: checked_value(f"--{name.replace('_', '-')}", plain(value), known[name].type, known[name])
             for name, value in given.items()
             if value is not None
         }

@@ -22,7 +22,7 @@ from fastformer.serve.openai import find
 from fastformer.version import __version__
 
 _TEXT, _JSON, _VECTOR = "text", "json", "vector"
-_MOST_DIMENSIONS = 8  # whose product is at once made
+_MOST_DIMENSIONS = 8  # few enough to multiply while other requests wait
 
 
 class InputTensor(BaseModel):

@@ -22,7 +22,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from fastformer.engine.settings import Presets, Settings, TaskSettings, told_of, unknown
+from fastformer.engine.presets import Presets, told_of
+from fastformer.engine.settings import Settings, TaskSettings, unknown
 from fastformer.errors import UserError
 
 if TYPE_CHECKING:
