@@ -24,6 +24,11 @@ def settings(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
+        ("epochs = 3", "epochs is a setting of training; write it under [training]"),
+        (
+            "when.mixer.linear.epochs = 3",
+            "when.mixer.linear.epochs is a setting of training; write it under [when.mixer.linear.training]",
+        ),
         ("max_length = 'long'", 'max_length is "long", not a whole number'),
         ("max_length = 2020-01-01", 'max_length is "2020-01-01", not a whole number'),
         ("max_lenght = 9", "unknown setting 'max_lenght'; did you mean 'max_length'?"),

@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fastformer.engine.settings import TaskSettings, checked_value, problem_with, training_of, unknown
+from fastformer.engine.settings import TRAINING, TaskSettings, checked_value, problem_with, training_of, unknown
 from fastformer.errors import UserError
 
 
@@ -110,6 +110,8 @@ class Presets(Mapping[str, dict[str, Any]]):
                 found[name] = training_of(_table(named, value), named)
             elif name in self._fields:
                 found[name] = checked_value(named, value, self._fields[name].type, self._fields[name])
+            elif name in TRAINING:
+                raise UserError(f"{named} is a setting of training; write it under [{table and f'{table}.'}training]")
             elif name not in self.passed_over:
                 raise UserError(unknown(f"setting of {table}" if table else "setting", name, sorted(self._fields)))
         return found

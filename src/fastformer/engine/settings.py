@@ -120,12 +120,12 @@ class TaskSettings:
         training: dict[str, Any] = {}
         known = {one.name: one for one in fields(self)}
         for name, value in given.items():
-            if name not in known.keys() | _TRAINING.keys():
-                raise UserError(unknown("setting", name, sorted(known.keys() | _TRAINING.keys())))
+            if name not in known.keys() | TRAINING.keys():
+                raise UserError(unknown("setting", name, sorted(known.keys() | TRAINING.keys())))
             if value is not None:
                 value = plain(value)
-                _check_range(name, value, _limits(_TRAINING.get(name) or known[name]))
-                (training if name in _TRAINING else own)[name] = value
+                _check_range(name, value, _limits(TRAINING.get(name) or known[name]))
+                (training if name in TRAINING else own)[name] = value
         if "model" in own:
             own["model"] = {**self.model, **own["model"]}
         if isinstance(own.get("training"), TrainingSettings):
@@ -152,7 +152,7 @@ class TaskSettings:
                 named = key if where == "record" else f"{where}.{key}"
                 kind = dict[str, Any] if one.name == "training" else one.type
                 found[one.name] = checked_value(named, places[where][key], kind, one)
-        training = {name: value for name, value in found["training"].items() if name in _TRAINING}
+        training = {name: value for name, value in found["training"].items() if name in TRAINING}
         return cls.complete(found | {"training": training_of(training, "settings.training")})
 
     @classmethod
@@ -167,11 +167,11 @@ class TaskSettings:
 def training_of(values: Mapping[str, Any], named: str) -> TrainingSettings:
     """The settings of training in a file, each checked; `named` is the table that they are in."""
     for name in values:
-        if name not in _TRAINING:
-            raise UserError(unknown(f"setting of {named}", name, sorted(_TRAINING)))
+        if name not in TRAINING:
+            raise UserError(unknown(f"setting of {named}", name, sorted(TRAINING)))
     return TrainingSettings(
         **{
-            name: checked_value(f"{named}.{name}", value, _TRAINING[name].type, _TRAINING[name])
+            name: checked_value(f"{named}.{name}", value, TRAINING[name].type, TRAINING[name])
             for name, value in values.items()
         }
     )
@@ -271,7 +271,7 @@ def _place(one: Field) -> tuple[str, str]:
     return about.place, (about.key or about.name or one.name).replace("-", "_")
 
 
-_TRAINING = {one.name: one for one in fields(TrainingSettings)}
+TRAINING = {one.name: one for one in fields(TrainingSettings)}
 
 
 def options_of(settings: type) -> dict[str, tuple[Any, Option]]:
@@ -280,7 +280,7 @@ def options_of(settings: type) -> dict[str, tuple[Any, Option]]:
     if any(one.name == "training" for one in fields(settings)):
         found |= {
             name: (one.type, one.metadata["option"])
-            for name, one in _TRAINING.items()
+            for name, one in TRAINING.items()
             if "option" in one.metadata and name not in found
         }
     return found
